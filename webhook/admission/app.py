@@ -13,19 +13,27 @@ from gpugate.webhook.admission.admission_review import BadRequestError
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.overload.bodies import BODY_LIMIT, TooLargeError
+from gpugate.webhook.admission.overload.intake import Intake, overloaded
+from gpugate.webhook.admission.overload.reviews import deadline_of
+from gpugate.webhook.admission.overload.shedding import OverloadedError
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
-#: Largest body: an object in etcd is at most 1.5 MiB, and a review may contain two. Bytes.
-BODY_LIMIT: Final = 4 * 1024 * 1024
 #: Time for the watch to catch up before a second decision. Seconds.
 _LAG: Final = 0.25
 #: Largest ``timeoutSeconds`` of a webhook. Seconds.
 _LONGEST_TIMEOUT: Final = 30.0
 _JSON: Final = {"Content-Type": "application/json"}
+#: What keeps a body from being read: the reason for metrics, and the answer.
+_BODY_PROBLEMS: Final[dict[type[Exception], tuple[str, int, str]]] = {
+    web.RequestPayloadError: ("encoding", 400, "the body does not match its Content-Encoding"),
+    TooLargeError: ("size", 413, f"the body is larger than {BODY_LIMIT} bytes"),
+    TimeoutError: ("timeout", 408, "the body did not arrive within the apiserver's timeout"),
+}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -57,23 +65,34 @@ def timeout_of(query: str) -> float:
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(
+    endpoint: str,
+    handler: AdmissionHandler,
+    state: CurrentState,
+    metrics: Metrics,
+    intake: Intake,
+    *,
+    client_ca: bool,
+) -> Handler:
+    bodies, reviews = intake.bodies, intake.reviews
+
     async def handle(request: web.Request) -> web.StreamResponse:
+        arrived = time.monotonic()
+        deadline = arrived
         try:
             if client_ca and (request.transport is None or not request.transport.get_extra_info("peercert")):
                 metrics.refused_body("client-certificate")
                 return _problem(401, "a client certificate signed by the configured CA is required")
-            timeout = timeout_of(request.query_string)
-            if request.content.is_eof():
-                # The whole body arrived with the head, the usual case: no timeout needed.
-                body = await request.read()
-            else:
-                async with asyncio.timeout(timeout):
-                    body = await request.read()
-            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            deadline = deadline_of(arrived, timeout_of(request.query_string))
+            # Usually the whole body arrives with the head: nothing to wait for.
+            body = request.content.read_nowait(-1) if request.content.is_eof() else await bodies.read(request, deadline)
+            may_wait = endpoint == "validate" and deadline - arrived > 2 * _LAG
+            answer = await reviews.answer(
+                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait), len(body), deadline, request
+            )
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = handler.answer(endpoint, body)
+                answer = await reviews.answer(lambda: handler.answer(endpoint, body), len(body), deadline, request)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # Send the apiserver's next review to another replica.
@@ -82,15 +101,12 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
         except BadRequestError as error:
             metrics.refused_body(error.reason)
             return _problem(400, str(error))
-        except web.RequestPayloadError:
-            metrics.refused_body("encoding")
-            return _problem(400, "the body does not match its Content-Encoding")
-        except web.HTTPRequestEntityTooLarge:
-            metrics.refused_body("size")
-            return _problem(413, f"the body is larger than {BODY_LIMIT} bytes")
-        except TimeoutError:
-            metrics.refused_body("timeout")
-            return _problem(408, "the body did not arrive within the apiserver's timeout")
+        except OverloadedError as error:
+            return overloaded(error, deadline)
+        except tuple(_BODY_PROBLEMS) as error:
+            reason, status, message = _BODY_PROBLEMS[type(error)]
+            metrics.refused_body(reason)
+            return _problem(status, message)
 
     return handle
 
@@ -117,9 +133,9 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     denials: DenialReporter | None = None,
     review_recorder: ReviewRecorder | None = None,
     client_ca: bool = False,
-    body_limit: int = BODY_LIMIT,
+    intake: Intake | None = None,
 ) -> web.Application:
-    """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
+    """Return the application that serves reviews from ``state``; ``intake`` bounds what waits.
 
     ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
     need a client certificate; probes and metrics never do.
@@ -141,9 +157,10 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     async def metrics_text(_request: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_ca=client_ca))
-    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_ca=client_ca))
+    app = web.Application()
+    intake = intake or Intake()
+    for endpoint in ("mutate", "validate"):
+        app.router.add_post(f"/{endpoint}", _review_handler(endpoint, handler, state, metrics, intake, client_ca=client_ca))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics_text)

@@ -15,6 +15,7 @@ from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.overload.intake import Intake
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.health import monitor_watches
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
@@ -29,6 +30,7 @@ from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
 from gpugate.webhook.runtime.log import Log
+from gpugate.webhook.runtime.memory import return_large_memory
 
 #: Path of a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -80,6 +82,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
         InputError: the certificate is unusable, or the address cannot be bound.
         ClusterConfigError: the kubeconfig is missing or invalid.
     """
+    return_large_memory()
     metrics = Metrics()
     context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
     tls.record_expiry(options.certificate, metrics)
@@ -102,6 +105,8 @@ async def serve(options: ServerOptions, log: Log) -> None:
     if options.record is not None:
         review_recorder = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
         tasks.append(asyncio.create_task(review_recorder.run(), name="recording"))
+    intake = Intake()
+    metrics.registry.register(intake)
     runner = web.AppRunner(
         make_app(
             state,
@@ -111,13 +116,15 @@ async def serve(options: ServerOptions, log: Log) -> None:
             denials=denials,
             review_recorder=review_recorder,
             client_ca=options.client_ca is not None,
+            intake=intake,
         ),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
     )
     try:
-        await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
+        intake.listener = await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
+        intake.log_writer = log.writer
         # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
         gc.collect()
         gc.freeze()

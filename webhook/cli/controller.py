@@ -19,6 +19,7 @@ from gpugate.webhook.controller.leader_election import LeaseDurations
 from gpugate.webhook.controller.program import ControllerOptions, run
 from gpugate.webhook.files.inputs import load_policies
 from gpugate.webhook.runtime.log import Bridge, Log
+from gpugate.webhook.runtime.log_writer import LogWriter
 
 #: File with the pod's own namespace.
 _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -74,8 +75,8 @@ def controller(  # noqa: PLR0913 - one parameter per option
             team_labels=tuple(team_label or TEAM_LABELS),
             monitoring=options.monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher),
         )
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            log = Log()
+        with LogWriter() as writer, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            log = Log(writer)
             logging.basicConfig(level=logging.WARNING, handlers=[Bridge(log)])
             runner.run(run(settings, log))
 

@@ -16,6 +16,7 @@ from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
 from gpugate.webhook.cli import options
 from gpugate.webhook.files.inputs import load_facts, load_policies
 from gpugate.webhook.runtime.log import Bridge, Log
+from gpugate.webhook.runtime.log_writer import LogWriter
 
 _SMALLEST_RECORD = 1 << 20
 _LOOPBACK = ["localhost", "127.0.0.1", "::1"]
@@ -96,7 +97,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,
         )
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            log = Log()
+        with LogWriter() as writer, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            log = Log(writer)
             logging.basicConfig(level=logging.WARNING, handlers=[Bridge(log)])
             runner.run(run_server(settings, log))

@@ -7,28 +7,30 @@ from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
+from gpugate.webhook.runtime.connections import Listener
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
 
 
 async def listen(
     runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **fields: str
-) -> None:
+) -> Listener:
     """Serve at ``host`` and ``port`` (0: any free one), and log the address with ``fields``.
 
     Raises:
         InputError: the address cannot be bound.
     """
     await runner.setup()
+    listener = Listener(runner, (host, port), log, context)
     try:
-        await web.TCPSite(runner, host, port, ssl_context=context, backlog=1024).start()
+        await listener.start()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"--listen {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
         raise InputError(message) from None
-    bound = runner.addresses[0][1] if runner.addresses else port
-    log.info("listening", address=f"{host}:{bound}", **fields)
+    log.info("listening", address=f"{host}:{listener.port}", **fields)
     log.flush()
+    return listener
 
 
 async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:

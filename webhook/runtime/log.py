@@ -9,6 +9,8 @@ from typing import Any, Final, TextIO
 
 import orjson
 
+from gpugate.webhook.runtime.log_writer import LogWriter
+
 _OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 #: Seconds that a line may stay in the buffer.
 _DELAY: Final = 0.05
@@ -21,11 +23,16 @@ class Log:
 
     __slots__ = ("_scheduled", "_stream", "_waiting")
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream if stream is not None else sys.stderr
+    def __init__(self, stream: TextIO | LogWriter | None = None) -> None:
+        self._stream: TextIO | LogWriter = stream if stream is not None else sys.stderr
         # One buffer, not a list of lines: the memory of each line costs more than its formatting.
         self._waiting = bytearray()
         self._scheduled = False
+
+    @property
+    def writer(self) -> LogWriter | None:
+        """Return the thread that writes, if there is one."""
+        return self._stream if isinstance(self._stream, LogWriter) else None
 
     def review(self, fields: dict[str, Any]) -> None:
         """Write the line about a review."""

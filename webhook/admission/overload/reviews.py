@@ -1,0 +1,149 @@
+"""Decide reviews one at a time, small ones first, with turns of the event loop in between."""
+
+import asyncio
+import heapq
+import time
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from aiohttp import web
+
+from gpugate.webhook.admission.overload.bodies import Bodies
+from gpugate.webhook.admission.overload.shedding import OverloadedError, Shedding
+
+#: Reviews that wait. A usual one takes a fraction of a millisecond.
+MOST_WAITING: Final = 256
+#: Seconds of the apiserver's timeout that are left for the way of the answer, and its largest part of the timeout.
+_MARGIN: Final = 0.25
+_PART: Final = 0.2
+#: Bodies up to this size may be decided at once. Bytes.
+_SMALL: Final = 64 * 1024
+#: Seconds that reviews may take in one turn of the event loop, but for one that takes longer.
+_TURN: Final = 0.005
+#: Part of the time of a longer review for which the event loop then does other work, and its limit in seconds: a probe on a new
+#: connection takes several turns.
+_REST: Final = 0.1
+_LONGEST_REST: Final = 0.02
+#: A large body waits for smaller ones a second for each of these, and at most for half of its time. Bytes.
+_BYTES_PER_SECOND: Final = 1024 * 1024
+
+
+#: Decides a review; None means that it should be decided again a moment later.
+Decide: TypeAlias = Callable[[], bytes | None]
+
+
+def deadline_of(arrived: float, timeout: float) -> float:
+    """Return until when a review that ``arrived`` can be decided, on the same clock; ``timeout`` is the apiserver's, in seconds."""
+    return arrived + timeout - min(_MARGIN, _PART * timeout)
+
+
+class _Waiting:
+    """A review that waits for its turn."""
+
+    __slots__ = ("answer", "decide", "order", "request")
+
+    def __init__(self, order: float, decide: Decide, request: web.BaseRequest, answer: asyncio.Future[bytes | None]) -> None:
+        self.order, self.decide, self.request, self.answer = order, decide, request, answer
+
+    def __lt__(self, other: "_Waiting") -> bool:
+        return self.order < other.order
+
+
+class ReviewQueue:
+    """Reviews that wait for their decision.
+
+    A small review is decided at once if none waits and this turn of the event loop has time. All others wait, ordered by
+    their arrival and size. A review that cannot be decided in time is given up, and if too many wait the last in order.
+    """
+
+    def __init__(self, bodies: Bodies, shedding: Shedding, most: int = MOST_WAITING) -> None:
+        """Let at most ``most`` reviews wait; their bytes count in ``bodies``."""
+        self._bodies, self._shedding, self._most = bodies, shedding, most
+        self._heap: list[_Waiting] = []
+        self._turn_ends = 0.0
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def number(self) -> int:
+        """Return the number of reviews that wait."""
+        return len(self._heap)
+
+    async def answer(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest) -> bytes | None:
+        """Return what ``decide`` returns for a body of ``size`` bytes, until ``deadline`` on the monotonic clock.
+
+        Raises:
+            OverloadedError: the review was given up.
+        """
+        if not self._heap and size <= _SMALL and self._has_time():
+            return decide()
+        return await self._wait(decide, size, deadline, request)
+
+    def _has_time(self) -> bool:
+        """Return whether this turn of the event loop has time for another review."""
+        now = time.monotonic()
+        if not self._turn_ends:
+            self._turn_ends = now + _TURN
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return now < self._turn_ends
+
+    def _end_turn(self) -> None:
+        self._turn_ends = 0.0
+
+    async def _wait(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest) -> bytes | None:
+        now, loop = time.monotonic(), asyncio.get_running_loop()
+        order = now + min(size / _BYTES_PER_SECOND, (deadline - now) / 2)
+        waiting = _Waiting(order, decide, request, loop.create_future())
+        held = self._bodies.hold(size, lambda error: self._give_up(waiting, error))
+        try:
+            heapq.heappush(self._heap, waiting)
+            if len(self._heap) > self._most:
+                self._give_up(max(self._heap), self._shedding.error("queue"))
+            if self._worker is None:
+                self._worker = loop.create_task(self._work(), name="reviews")
+            async with asyncio.timeout_at(deadline):
+                return await waiting.answer
+        except TimeoutError:
+            error = self._shedding.error("deadline")
+            raise error from None
+        finally:
+            self._remove(waiting)
+            self._bodies.release(held)
+
+    def _remove(self, waiting: _Waiting) -> None:
+        if waiting in self._heap:
+            self._heap.remove(waiting)
+            heapq.heapify(self._heap)
+
+    def _give_up(self, waiting: _Waiting, error: OverloadedError) -> None:
+        self._remove(waiting)
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
+
+    async def _work(self) -> None:
+        """Decide what waits, until nothing does."""
+        rest = 0.0
+        try:
+            while self._heap:
+                await asyncio.sleep(rest)
+                started = now = time.monotonic()
+                while self._heap and now < started + _TURN:
+                    self._decide(heapq.heappop(self._heap))
+                    now = time.monotonic()
+                spent = now - started
+                rest = min(_REST * spent, _LONGEST_REST) if spent > 2 * _TURN else 0.0
+        finally:
+            self._worker = None
+
+    def _decide(self, waiting: _Waiting) -> None:
+        if waiting.answer.done():
+            return
+        if waiting.request.transport is None:
+            # The client has left: nobody needs the answer.
+            waiting.answer.set_exception(self._shedding.error("gone"))
+            return
+        try:
+            answer = waiting.decide()
+        except Exception as error:  # noqa: BLE001 - raised where the review waits
+            waiting.answer.set_exception(error)
+        else:
+            waiting.answer.set_result(answer)
