@@ -88,11 +88,11 @@ def _review_handler(
             body = request.content.read_nowait(-1) if request.content.is_eof() else await bodies.read(request, deadline)
             may_wait = endpoint == "validate" and deadline - arrived > 2 * _LAG
             answer = await reviews.answer(
-                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait), len(body), deadline, request
+                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait), len(body), deadline, request, body
             )
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = await reviews.answer(lambda: handler.answer(endpoint, body), len(body), deadline, request)
+                answer = await reviews.answer(lambda: handler.answer(endpoint, body), len(body), deadline, request, body)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # Send the apiserver's next review to another replica.
