@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-facts e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-attack bench-facts e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
 help: ## Show these targets.
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench: install ## CPU per review, against a trivial handler in the same run.
 
 bench-facts: install ## The cost of a snapshot of 5,000 nodes and 100,000 pods; fails if reviews get slower with it.
 	$(BIN)/python -m benchmarks.facts $(BENCH_FACTS)
+
+bench-attack: e2e-build ## The worst bodies in a loop at a real apiserver, and what creating GPU pods then takes.
+	$(BIN)/python -m tests.e2e.attack_bench --write $(BENCH_ATTACK)
 
 e2e-build: install ## Build the control plane that the end-to-end tests run on (once; cached).
 	$(BIN)/python -m tests.e2e.controlplane.build

@@ -2,7 +2,7 @@
 
 `make bench-worst` looks for costly objects in process. Through an apiserver fewer of them arrive: it decodes an object strictly,
 gives up a webhook's conditions that look at too much, and after `/mutate` it validates. So `WORST` is chosen by the CPU that the
-replica spends on a request to a real apiserver (`python -m tests.e2e.attack --choose`), from all of `CANDIDATES`.
+replica spends on a request to a real apiserver (`python -m tests.e2e.attack_bench --choose`), from all of `CANDIDATES`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,26 @@ def _tolerations(count: int) -> Object:
     return _spec(tolerations=[{"key": _key(at), "operator": "Exists"} for at in range(count)])
 
 
+def _tolerations_of_one_key() -> Object:
+    return _spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Equal", "value": f"v{at}"} for at in range(2000)])
+
+
+def _labels_of_nvidia() -> Object:
+    """Return a pod with preferences for labels that resemble those of GPU nodes."""
+    preferred = [{"key": f"nvidia.com/gpu.{_key(at)}", "operator": "NotIn", "values": ["a"]} for at in range(8000)]
+    return _preferring([{"weight": 1, "preference": {"matchExpressions": preferred}}])
+
+
+def _preferring(terms: list[Object]) -> Object:
+    return _spec(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}})
+
+
+def _last_volumes() -> Object:
+    spec = _mounted_volumes(2000, 0, 0)
+    mounts = [{"name": f"v{at}", "mountPath": f"/v{at}"} for at in range(1960, 1994)]
+    return {**spec, "containers": [_container(f"c{number}", volumeMounts=mounts) for number in range(240)]}
+
+
 def _memory_volumes() -> Object:
     return _spec(volumes=[{"name": f"v{number}", "emptyDir": {"medium": "Memory"}} for number in range(6000)])
 
@@ -111,13 +131,11 @@ def _required_terms(count: int) -> Object:
 
 
 def _preferred_terms(count: int) -> Object:
-    terms = [{"weight": 1, "preference": {"matchExpressions": [_expression(number)]}} for number in range(count)]
-    return _spec(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}})
+    return _preferring([{"weight": 1, "preference": {"matchExpressions": [_expression(number)]}} for number in range(count)])
 
 
 def _expressions(count: int) -> Object:
-    terms = [{"weight": 1, "preference": {"matchExpressions": [_expression(number) for number in range(count)]}}]
-    return _spec(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}})
+    return _preferring([{"weight": 1, "preference": {"matchExpressions": [_expression(number) for number in range(count)]}}])
 
 
 def _pod_affinity_terms(count: int) -> Object:
@@ -154,7 +172,7 @@ def _one_of_each() -> Object:
         "initContainers": [_container(f"i{number}") for number in range(60)],
         "tolerations": _tolerations(200)["tolerations"],
         "affinity": _required_terms(100)["affinity"],
-        **{"topologySpreadConstraints": _spread_constraints(100)["topologySpreadConstraints"]},
+        "topologySpreadConstraints": _spread_constraints(100)["topologySpreadConstraints"],
     }
 
 
@@ -171,8 +189,11 @@ _SPECS: Final[dict[str, tuple[str, Callable[[], Object]]]] = {
     "1,000 nodeSelector keys": ("Pod", lambda: _spec(nodeSelector={_key(number): "a" for number in range(1000)})),
     "60,000 tolerations": ("Pod", lambda: _spec(tolerations=[{"operator": "Exists"}] * 60_000)),
     "2,000 tolerations": ("Pod", lambda: _tolerations(2000)),
+    "2,000 tolerations of one key": ("Pod", _tolerations_of_one_key),
     "6,000 memory volumes": ("Pod", _memory_volumes),
     "1,000 memory volumes, 250 mounts in each of 30 containers": ("Pod", lambda: _mounted_volumes(1000, 30, 250)),
+    "2,000 memory volumes, 34 mounts in each of 240 containers": ("Pod", _last_volumes),
+    "8,000 labels under nvidia.com": ("Pod", _labels_of_nvidia),
     "1 MB of environment variables": ("Pod", lambda: _environment(30_000)),
     "16,000 environment variables": ("Pod", lambda: _environment(16_000)),
     "8,000 required terms": ("Pod", lambda: _required_terms(8000)),
