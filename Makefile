@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-attack bench-facts e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-attack bench-facts bench-overload e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
 help: ## Show these targets.
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ docs: install ## Write the rule reference, the CRD and the webhook configuration
 
 bench: install ## CPU per review, against a trivial handler in the same run.
 	$(BIN)/python -m benchmarks.bench
+
+bench-overload: install ## Reviews from 400 connections at once: latency, share in time, probes meanwhile.
+	$(BIN)/python -m benchmarks.overload $(BENCH_OVERLOAD)
 
 bench-facts: install ## The cost of a snapshot of 5,000 nodes and 100,000 pods; fails if reviews get slower with it.
 	$(BIN)/python -m benchmarks.facts $(BENCH_FACTS)

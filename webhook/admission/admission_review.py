@@ -4,12 +4,15 @@ Field meanings: ``k8s.io/api/admission/v1`` ``AdmissionRequest`` and ``Admission
 """
 
 import binascii
+import gc
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
+#: Bytes from which a body may have many thousand objects.
+_LARGE: Final = 256 * 1024
 
 
 class BadRequestError(ValueError):
@@ -78,11 +81,20 @@ def parse(body: bytes) -> Request:
         BadRequestError: the body is not JSON, not an AdmissionReview v1, or lacks a required field.
     """
     try:
-        review = orjson.loads(body)
+        review = orjson.loads(body) if len(body) < _LARGE else _loads_large(body)
     except orjson.JSONDecodeError as error:
         message = f"the body is not valid JSON: {error}"
         raise BadRequestError(message, reason="json") from None
     return parse_review(review)
+
+
+def _loads_large(body: bytes) -> object:
+    """Decode without the garbage collector, which would walk over the new objects again and again for a third of the time."""
+    gc.disable()
+    try:
+        return orjson.loads(body)
+    finally:
+        gc.enable()
 
 
 def parse_review(review: object) -> Request:
