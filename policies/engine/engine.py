@@ -13,7 +13,7 @@ from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
-from gpugate.policies.findings import Judged, Mode, Severity, judge
+from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
@@ -22,7 +22,7 @@ from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.rules.security import object_size
 from gpugate.policies.workloads.device_access import is_operator_validator
 from gpugate.policies.workloads.metadata import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
-from gpugate.policies.workloads.open import open_copy, open_workload
+from gpugate.policies.workloads.open import open_copy, open_workload, read_pods
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
@@ -79,11 +79,14 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
         return Decision()
     active, reported = _apply_exemptions(workload, bound, context.now)
     # The rule is the first of the registry.
-    is_bound = bool(active) and active[0].rule is object_size.RULE
-    limits, active = (active[0], active[1:]) if is_bound else (_DEFAULT_LIMITS, active)
-    if object_size.is_over(workload, limits.params):
-        return _over_limits(workload, limits, context, phase)
-    workload.read_containers()
+    limits = bound[0] if bound and bound[0].rule is object_size.RULE else _DEFAULT_LIMITS
+    may_refuse = bool(active) and active[0] is limits
+    if may_refuse:
+        active = active[1:]
+    over = object_size.over_limits(workload, limits.params, edited=phase is Phase.CHECK)
+    if over:
+        return _over_limits(workload, limits, over, phase, reported, may_refuse=may_refuse)
+    read_pods(workload, context.snapshot)
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
     # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
@@ -102,7 +105,9 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     return decision
 
 
-def _over_limits(workload: Workload, limits: BoundRule, context: _Context, phase: Phase) -> Decision:
+def _over_limits(
+    workload: Workload, limits: BoundRule, over: Sequence[Finding], phase: Phase, reported: Sequence[Judged], *, may_refuse: bool
+) -> Decision:
     """Return the decision on an object that is not judged, since it is over the limits of the rule `object-size`.
 
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
@@ -110,17 +115,19 @@ def _over_limits(workload: Workload, limits: BoundRule, context: _Context, phase
     """
     if Phase.CHECK not in phase:
         return Decision()
-    over = limits.rule.findings(workload, limits.params, context.snapshot)
     counts: dict[str, int] = {}
     if workload.transition is not None:
-        before = open_workload(workload.kind, workload.transition.old, EMPTY_SNAPSHOT, namespace=workload.namespace, unread=True)
-        over_before = object_size.RULE.check(before, limits.params, context.snapshot)
-        counts = {finding.reason: finding.measure for finding in over_before}
-    lenient = limits is _DEFAULT_LIMITS or (workload.is_template() and workload.is_child())
+        most = object_size.most_pod_sets(limits.params)
+        before = open_workload(
+            workload.kind, workload.transition.old, EMPTY_SNAPSHOT, namespace=workload.namespace, most_unread=most
+        )
+        counts = {finding.reason: finding.measure for finding in object_size.over_limits(before, limits.params, edited=False)}
+    lenient = not may_refuse or (workload.is_template() and workload.is_child())
     findings = [
         finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding for finding in over
     ]
-    return Decision(findings=[judge(limits.rule.id, limits.mode, finding) for finding in findings])
+    judged = [*(judge(limits.rule.id, limits.mode, finding) for finding in findings), *reported]
+    return Decision(findings=sorted(judged, key=lambda judged: judged.sort_key))
 
 
 def _is_reviewed(workload: Workload) -> bool:

@@ -10,8 +10,13 @@ from gpugate.policies.framework.decision import BoundRule, BoundRules
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.models import SETTINGS, LabelSelector, Policy, field_name
 from gpugate.policies.rules.registry import RULES
+from gpugate.policies.rules.security import object_size
 
 _EVERYTHING: Final = LabelSelector()
+#: Stands for a label that an object does not have.
+_ABSENT: Final = object()
+#: One character more than a label value may have.
+_LONGEST: Final = 64
 
 
 @cache
@@ -24,9 +29,10 @@ class PolicySet:
 
     Attributes:
         policies: the policies; the first that has settings for a rule binds it.
+        most_pod_sets: the highest limit on the pod templates of an object in any of them.
     """
 
-    __slots__ = ("_bound", "_by_namespaces", "_by_objects", "policies")
+    __slots__ = ("_bound", "_by_namespaces", "_object_keys", "most_pod_sets", "policies")
 
     #: How many label sets are remembered; namespaces with the same labels share an entry.
     _REMEMBERED: Final = 4096
@@ -34,14 +40,17 @@ class PolicySet:
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies: Sequence[Policy] = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name))
         self._by_namespaces = any(policy.spec.match.namespace_selector != _EVERYTHING for policy in self.policies)
-        self._by_objects = any(policy.spec.match.object_selector != _EVERYTHING for policy in self.policies)
+        self._object_keys = sorted({key for policy in self.policies for key in _keys(policy.spec.match.object_selector)})
+        stated = (_own_settings(policy, object_size.RULE) for policy in self.policies)
+        self.most_pod_sets = max(object_size.most_pod_sets(each) for each in (_defaults(object_size.RULE.id), *stated) if each)
         self._bound: dict[Any, BoundRules] = {}
 
     def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
         """Return the rules for an object with these labels, in the catalogue's order, without disabled ones."""
         key = (
             frozenset(namespace_labels.items()) if self._by_namespaces else None,
-            frozenset((name, str(value)) for name, value in object_labels.items()) if self._by_objects else None,
+            # Only labels that a selector reads: an object may have any number of others, of any length.
+            tuple([_short(object_labels.get(name, _ABSENT)) for name in self._object_keys]) if self._object_keys else None,
         )
         bound = self._bound.get(key)
         if bound is None:
@@ -107,6 +116,16 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
             longest_days=spec.exemptions.longest_days or 0,
         )
     return None
+
+
+def _keys(selector: LabelSelector) -> set[str]:
+    """Return the labels that ``selector`` reads."""
+    return {*selector.match_labels, *(expression.key for expression in selector.match_expressions)}
+
+
+def _short(value: Any) -> object:  # noqa: ANN401 - any JSON value
+    """Return a label value as a part of a key: a valid one is shorter, and one that is no text is no value of a selector."""
+    return value[:_LONGEST] if type(value) is str else type(value)
 
 
 class PolicyCoverage(NamedTuple):

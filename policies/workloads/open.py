@@ -5,7 +5,7 @@ from typing import Final, Protocol
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string
 from gpugate.policies.workloads.kinds import WorkloadKind
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.pod_set_sources import PodSetSource, find_pods
+from gpugate.policies.workloads.pod_set_sources import PodSetSource, find_pods, listed_templates
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
 
@@ -29,20 +29,32 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     operation: str = "CREATE",
     old: Object | None = None,
     subresource: str = "",
-    unread: bool = False,
+    most_unread: int | None = None,
 ) -> Workload:
     """Return ``root`` as a workload of ``kind``; a field of a wrong type raises a ``MalformedError``.
 
     Edits change ``root`` in place. An empty ``namespace`` means that of its metadata; ``old`` is the object before an UPDATE.
-    ``unread`` leaves its containers to :meth:`Workload.read_containers`, so that a limit can come first.
+    With ``most_unread``, containers and claims are left to :func:`read_pods`, so that limits can come first, and no pod set is
+    opened of an object with more pod templates than that.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
-    pod_sets = tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
-    workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+    listed = 0 if most_unread is None or kind.is_pod else listed_templates(kind, root, most_unread)
+    unread = most_unread is not None
+    unopened = listed if unread and listed > (most_unread or 0) else 0
+    pod_sets = () if unopened else tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
+    workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource, unopened=unopened)
     if old is not None and operation == "UPDATE":
         workload.transition = Transition(workload, old, lambda root: open_workload(kind, root, claims, namespace=space))
     return workload
+
+
+def read_pods(workload: Workload, claims: DeviceClaims) -> None:
+    """Read the containers and claims that are unread; raise a ``MalformedError`` for a field of a wrong type."""
+    for pods in workload.pod_sets:
+        if not pods.containers:
+            pods.gpu_claims, pods.slice_claims = _gpu_claims(pods.spec, pods.path, workload.namespace, claims)
+            pods.read_containers()
 
 
 def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
@@ -63,7 +75,7 @@ def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims, *, unre
     if source.place.resources is not None:
         return _pod_set_of_resources(source, source.place.resources)
     spec = mapping(template, "spec", path)
-    gpu_claims, slices = _gpu_claims(spec, path, namespace, claims)
+    gpu_claims, slices = (_NO_CLAIMS, _NO_CLAIMS) if unread else _gpu_claims(spec, path, namespace, claims)
     return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source, unread=unread)
 
 

@@ -63,6 +63,27 @@ def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
     return _find(kind, root, (), 0)
 
 
+def listed_templates(kind: WorkloadKind, root: Object, most: int, depth: int = 0) -> int:
+    """Return how many entries the lists and maps of pod templates have, without looking at more than about ``most`` of them."""
+    lists = {place.template[: place.template.index("*")] for place in kind.pod_sets if "*" in place.template}
+    number = sum(len(value) for value in (lookup(root, path) for path in lists) if type(value) is list or type(value) is dict)
+    components = lookup(root, kind.wraps) if kind.wraps is not None and depth < _DEEPEST else None
+    if type(components) is not list:
+        return number
+    if len(components) > most:
+        return number + len(components)
+    for component in components:
+        wrapped = component.get(_TEMPLATE) if type(component) is dict else None
+        if type(wrapped) is not dict:
+            continue
+        inner, declared = kind_of(str(wrapped.get("apiVersion")), str(wrapped.get("kind"))), component.get("podSets")
+        if inner is not None:
+            number += listed_templates(inner, wrapped, most, depth + 1)
+        elif type(declared) is list:
+            number += len(declared)
+    return number
+
+
 def _find(kind: WorkloadKind, root: Object, base: Path, depth: int) -> Iterator[PodSetSource]:
     for place in kind.pod_sets:
         if not place.template:

@@ -39,6 +39,7 @@ class Workload:
         subresource: ``resize``, ``ephemeralcontainers`` or empty.
         transition: the changes of an UPDATE; None on CREATE.
         pod_sets: its pods.
+        unopened: the number of its pod templates, if they are too many to be opened as pod sets; else 0.
         gangs: the number of gangs, each with an equal part of the pods.
         is_whole: whether the object has the templates of all its pods, and none comes from another object.
     """
@@ -52,6 +53,7 @@ class Workload:
     old: Object | None = None
     subresource: str = ""
     transition: Transition | None = None
+    unopened: int = 0
     gangs: int = field(init=False)
     is_whole: bool = field(init=False)
     _is_pod: bool = field(init=False)
@@ -61,12 +63,6 @@ class Workload:
         self.gangs = gangs_of(self.kind, self.root)
         self.is_whole = all(pods.is_whole for pods in self.pod_sets)
         self._is_pod = self.kind.is_pod
-
-    def read_containers(self) -> None:
-        """Read the containers that are unread; raise a ``MalformedError`` for a field of a wrong type."""
-        for pods in self.pod_sets:
-            if not pods.containers:
-                pods.read_containers()
 
     def metadata(self) -> Object:
         """Return the object's metadata."""

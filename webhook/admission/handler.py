@@ -87,7 +87,7 @@ class AdmissionHandler:
 
     def _decide(self, request: Request, phase: Phase) -> tuple[AdmissionResponse, Decision | None]:
         snapshot, policies = self._state.in_force
-        workload = open_request(request, snapshot)
+        workload = open_request(request, snapshot, policies.most_pod_sets)
         if workload is None:
             return PASS, None
         bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
@@ -177,7 +177,7 @@ class AdmissionHandler:
             self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)
 
 
-def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None:
+def open_request(request: Request, snapshot: ClusterSnapshot, most_pod_sets: int) -> Workload | None:
     """Open the object of ``request`` as a workload; None if gpugate does not review it.
 
     Raises:
@@ -198,7 +198,7 @@ def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None
         operation=request.operation,
         old=request.old if request.operation == "UPDATE" else None,
         subresource=request.subresource,
-        unread=True,
+        most_unread=most_pod_sets,
     )
 
 

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import Decision
+from gpugate.policies.rules.security import object_size
 from gpugate.policies.workloads.kinds import KINDS
 from gpugate.webhook.cache.health import fact_families, policy_families
 from gpugate.webhook.cache.policies import SeenPolicy
@@ -29,6 +30,7 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_findings": ("Findings by rule and severity.", ("rule", "severity")),
     "gpugate_refusals": ("Reviews that a rule refused, or would refuse in DryRun.", ("rule", "mode", "dry_run")),
     "gpugate_changes": ("Objects that a rule changed, or would change in DryRun.", ("rule", "mode")),
+    "gpugate_unjudged_objects": ("Objects that were not judged, since they are over a limit of object-size.", ("reason",)),
     "gpugate_rule_failures": ("Rules that failed on an object.", ("rule",)),
     "gpugate_bad_requests": ("Requests whose body is not a review.", ("reason",)),
     "gpugate_recordings": ("Reviews to record, by outcome.", ("outcome",)),
@@ -96,6 +98,8 @@ class Metrics(Collector):
             self._count("gpugate_changes", change.rule, "dryrun")
         for finding in decision.findings:
             self._count("gpugate_findings", finding.rule, finding.severity.value)
+            if finding.rule == object_size.RULE.id and finding.finding.reason in object_size.REASONS:
+                self._count("gpugate_unjudged_objects", finding.finding.reason)
         for failure in decision.failures:
             self._count("gpugate_rule_failures", failure.rule)
 

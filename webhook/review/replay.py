@@ -225,7 +225,7 @@ def _is_edited(request: Request) -> bool:
 
 
 def _phase(request: Request, policies: PolicySet, snapshot: ClusterSnapshot, phase: Phase) -> Decision | None:
-    workload = open_request(request, snapshot)
+    workload = open_request(request, snapshot, policies.most_pod_sets)
     if workload is None:
         return None
     bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())

@@ -434,3 +434,15 @@ def test_a_policy_for_other_namespaces_leaves_this_one_alone() -> None:
 
 def test_the_modes_are_the_four_that_the_documents_name() -> None:
     assert {mode.value for mode in Mode} == {"Enforce", "Warn", "DryRun", "Disabled"}
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "Warn", "DryRun"])
+def test_an_object_over_a_limit_is_counted_as_unjudged_once_for_each_limit(mode: str) -> None:
+    door = InProcess([policy(mode=mode, rules={"object-size": {"volumes": 1, "tolerations": 1}})])
+    obj = pod()
+    obj["spec"]["volumes"] = [{"name": f"v{at}", "emptyDir": {}} for at in range(3)]
+    for endpoint in ENDPOINTS:
+        door.ask(admission(pod()), endpoint)
+        door.ask(admission(obj), endpoint)
+    assert door.count('gpugate_unjudged_objects_total{reason="TooManyVolumes"}') == 1
+    assert door.metrics.text().decode().count("\ngpugate_unjudged_objects_total{") == 1

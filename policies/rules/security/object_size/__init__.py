@@ -7,8 +7,12 @@ gpugate neither edits the object nor checks it further, so that one object canno
 the object is refused. In Warn and DryRun, and where no policy binds this rule, it passes without edits and checks, and the finding
 says so.
 
-An UPDATE is refused only if it goes over a limit, or further over one. The limits hold in every mode. To have larger objects
-judged, raise the limit.
+An UPDATE is refused only if it goes over a limit, or further over one. The limits hold in every mode, and for objects that are
+exempt from this rule: these are never refused. Where the rule is Disabled or not bound, the default limits hold. To have larger
+objects judged, raise the limit.
+
+No object is refused for what gpugate itself adds. The validating webhook sees an object after its edits, so it allows more
+volumes, mounts, environment variables, names of resources, tolerations and scheduling terms: as many as the rules may add.
 
 ## Why
 
@@ -27,7 +31,7 @@ variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod temp
 A pod with 600 init containers: "the object has 600 init containers, more than the limit of 512, so gpugate does not check it".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import gt
 from typing import Annotated, Final, cast
@@ -40,8 +44,9 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.kube.names import REQUIRED_AFFINITY
+from gpugate.policies.kube.cel import MOST
+from gpugate.policies.kube.fields import Path
+from gpugate.policies.rules.security.object_size.counts import count_all, count_entries
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 from gpugate.policies.workloads.workload import Workload
 
@@ -87,6 +92,11 @@ class ObjectSizeParams(Params):
         """The limits on lists, in the order of ``_LISTS``."""
         return [getattr(self, field) for field in _LISTS]
 
+    @cached_property
+    def most_read(self) -> int:
+        """The most containers that are read; more are over a limit without it."""
+        return max(self.containers + self.init_containers, 4096)
+
 
 #: Field of the parameters: name in a sentence, and the field of the pod spec that a finding names.
 _LISTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -105,6 +115,20 @@ _LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "affinity_values": ("expressions and values in affinity terms", "affinity"),
     "topology_spread_constraints": ("topology spread constraints", "topologySpreadConstraints"),
 }
+#: Entries that the rules add at most to each template, and to each container that requests an accelerator. The lists of
+#: parameters have at most :data:`MOST` entries, an affinity at most as many terms by `placement`.
+_ADDED: Final[Mapping[str, Mapping[str, int]]] = {
+    "volumes": {"pod_sets": 1},
+    "volume_mounts": {"containers": 1, "init_containers": 1},
+    "env": {"accelerator_containers": MOST},
+    "resource_names": {"containers": 8, "init_containers": 8},
+    "tolerations": {"pod_sets": 2 * MOST},
+    "affinity_terms": {"pod_sets": 2 * MOST},
+    "affinity_values": {"pod_sets": 16 * MOST},
+    "topology_spread_constraints": {"pod_sets": 16},
+}
+#: What the rules may add together to an object with low limits.
+_LEAST_ADDED: Final = 4096
 _POD_SETS: Final = "pod templates"
 #: Position of ``images`` in a count.
 _IMAGES: Final = list(_LISTS).index("images")
@@ -113,108 +137,57 @@ _IMAGES: Final = list(_LISTS).index("images")
 def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Report every limit that the object is over."""
     pod_sets = workload.pod_sets
-    if len(pod_sets) > params.pod_sets:
-        yield _over("pod_sets", _POD_SETS, len(pod_sets), params.pod_sets, pod_sets[0].path)
-    images: set[object] = set()
-    counts = [_counts(pods.spec, images) for pods in pod_sets]
+    number = workload.unopened or len(pod_sets)
+    if number > params.pod_sets:
+        yield _over("pod_sets", _POD_SETS, number, params.pod_sets, pod_sets[0].path if pod_sets else ("spec",))
+    counts, images = count_all([pods.spec for pods in pod_sets], params.most_read)
     for at, (field, (noun, name)) in enumerate(_LISTS.items()):
         of_pod_sets = [count[at] for count in counts]
-        number = len(images) if at == _IMAGES else sum(of_pod_sets)
+        number = images if at == _IMAGES else sum(of_pod_sets)
         if number > params.limits[at]:
             largest = pod_sets[of_pod_sets.index(max(of_pod_sets))]
             yield _over(field, noun, number, params.limits[at], largest.field(name))
 
 
-def is_over(workload: Workload, params: Params) -> bool:
-    """Return whether the object is over a limit."""
+def most_pod_sets(params: Params) -> int:
+    """Return the limit on pod templates."""
+    return cast("ObjectSizeParams", params).pod_sets
+
+
+def count(workload: Workload, most_read: int = 100_000) -> dict[str, int]:
+    """Return the number of entries of the object for each limit, by the name of the parameter."""
+    counts, images = count_all([pods.spec for pods in workload.pod_sets], most_read)
+    sums = {field: sum(numbers) for field, *numbers in zip(_LISTS, *counts, strict=True)}
+    return {"pod_sets": workload.unopened or len(counts), **sums, "images": images}
+
+
+def over_limits(workload: Workload, params: Params, *, edited: bool) -> list[Finding]:
+    """Return a finding for every limit that the object is over; ``edited``: it may have what the rules added."""
     limits = cast("ObjectSizeParams", params)
     # The usual case, without a finding to build. The images of all containers are no fewer than the different ones.
-    if len(workload.pod_sets) == 1 and not any(map(gt, _counts(workload.pod_sets[0].spec, set()), limits.limits)):
-        return False
-    return next(check(workload, limits, EMPTY_SNAPSHOT), None) is not None
+    if len(workload.pod_sets) == 1 and not any(
+        map(gt, count_entries(workload.pod_sets[0].spec, set(), limits.most_read), limits.limits)
+    ):
+        return []
+    findings = RULE.findings(workload, limits, EMPTY_SNAPSHOT)
+    return _without_edits(findings, workload, limits) if findings and edited else findings
 
 
-def _counts(spec: Object, images: set[object]) -> list[int]:
-    """Count the entries of one pod template in the order of ``_LISTS``; add its images to ``images``.
-
-    Fields of a wrong type count as absent: the rules that read them report those.
-    """
-    try:
-        return _counts_of(spec, images)
-    except (AttributeError, TypeError):
-        return _counts_of(_well_typed(spec), images)
-
-
-def _counts_of(spec: Object, images: set[object]) -> list[int]:
-    mounts = variables = accelerators = with_image = 0
-    of = spec.get
-    names = len(of("overhead") or ())
-    regular, init, ephemeral = of("containers") or (), of("initContainers") or (), of("ephemeralContainers") or ()
-    for container in (*init, *regular, *ephemeral):
-        get = container.get
-        mounts += len(get("volumeMounts") or ())
-        variables += len(get("env") or ()) + len(get("envFrom") or ())
-        image = get("image")
-        if image is not None:
-            images.add(image)
-            with_image += 1
-        resources = get("resources")
-        if resources:
-            amounts = (*(resources.get("limits") or ()), *(resources.get("requests") or ()))
-            names += len(amounts)
-            # An extended resource has a name with a slash.
-            accelerators += "claims" in resources or "/" in "".join(amounts)
-    terms, values = _affinity(of("affinity"))
+def _without_edits(findings: Iterable[Finding], workload: Workload, params: ObjectSizeParams) -> list[Finding]:
+    """Return ``findings`` without those of counts that the edits of rules explain."""
+    counts, limits = count(workload, params.most_read), params.model_dump()
     return [
-        *(len(regular) + len(ephemeral), len(init), accelerators, with_image, len(of("volumes") or ()), mounts, variables, names),
-        *(len(of("resourceClaims") or ()), len(of("tolerations") or ()), len(of("nodeSelector") or ()), terms, values),
-        len(of("topologySpreadConstraints") or ()),
+        finding
+        for finding in findings
+        for field in (_FIELDS[finding.reason],)
+        if finding.measure > limits[field] + _most_added(field, counts, limits[field])
     ]
 
 
-def _well_typed(spec: Object) -> Object:
-    """Return ``spec`` without the fields that are no list or map where the API has one."""
-    typed = {name: value for name, value in spec.items() if type(value) is list or type(value) is dict}
-    for field in ("initContainers", "containers", "ephemeralContainers"):
-        containers = typed.get(field)
-        typed[field] = [_container(item) for item in containers if type(item) is dict] if type(containers) is list else []
-    return typed
-
-
-def _container(container: Object) -> Object:
-    typed = {name: value for name, value in container.items() if type(value) is list or type(value) is dict}
-    image, resources = container.get("image"), typed.get("resources")
-    amounts = resources if type(resources) is dict else {}
-    typed["resources"] = {
-        name: {str(key): None for key in value} for name, value in amounts.items() if type(value) is dict and name != "claims"
-    }
-    return {**typed, "image": image if type(image) is str else None}
-
-
-def _affinity(value: object) -> tuple[int, int]:
-    """Count the terms of an affinity, and the expressions and values in them."""
-    if not value:
-        return 0, 0
-    terms = values = 0
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if type(item) is list:
-            pending.extend(item)
-        elif type(item) is dict:
-            for name, field in item.items():
-                if name in _VALUES and (type(field) is list or type(field) is dict):
-                    values += len(field)
-                elif name in _TERMS and type(field) is list:
-                    terms += len(field)
-            pending.extend(item.values())
-    return terms, values
-
-
-_TERMS: Final = frozenset({"nodeSelectorTerms", REQUIRED_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution"})
-_VALUES: Final = frozenset(
-    {"matchExpressions", "matchFields", "matchLabels", "values", "namespaces", "matchLabelKeys", "mismatchLabelKeys"}
-)
+def _most_added(field: str, counts: Mapping[str, int], limit: int) -> int:
+    """Return how many entries of one limit the rules add at most; for many templates no more than keeps the work bounded."""
+    added = sum(number * counts[each] for each, number in _ADDED.get(field, {}).items())
+    return min(added, max(limit, _LEAST_ADDED))
 
 
 def _over(field: str, noun: str, number: int, most: int, path: Path) -> Finding:
@@ -235,6 +208,7 @@ REASONS: Final[dict[str, Reason]] = {
     _reason(field): Reason(f"The object has more {noun} than the limit, so gpugate does not judge it.", owner_reviewed_warns=True)
     for field, noun in (("pod_sets", _POD_SETS), *((field, noun) for field, (noun, _) in _LISTS.items()))
 }
+_FIELDS: Final = {_reason(field): field for field in ("pod_sets", *_LISTS)}
 RULE = Rule(
     id="object-size",
     title="Objects have no more entries than gpugate can judge in time",
