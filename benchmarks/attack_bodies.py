@@ -244,8 +244,8 @@ def _object(kind: str, metadata: Object, spec: Object) -> Object:
 _UPDATE: Final = ", UPDATE"
 #: The names of all bodies that were tried.
 CANDIDATES: Final = (*_SPECS, *(name + _UPDATE for name, (kind, _) in _SPECS.items() if kind == "Deployment"))
-#: The ten that cost a replica most CPU for one request to a real apiserver. 60,000 tolerations cost as much as the last of them, and
-#: the apiserver itself seconds, so that a loop with them hardly gets to anything else.
+#: The ten that cost a replica most CPU for one request to a real apiserver. 60,000 tolerations cost it as much as the last of them,
+#: and the apiserver itself seconds, so that a loop with them hardly gets to anything else.
 WORST: Final = (
     "all limits at once in a Deployment",
     "all limits at once in a Deployment, UPDATE",
