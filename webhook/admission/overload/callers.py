@@ -8,7 +8,7 @@ from typing import Final
 _LONG: Final = 0.002
 #: Seconds after which a caller's time counts for a third.
 _MEMORY: Final = 2.0
-#: Seconds that a caller has left when it is forgotten.
+#: Seconds below which a caller's time no longer counts.
 _NOTHING: Final = 0.002
 #: Callers at once; of more, the one whose last long review is the longest ago is forgotten.
 _MOST: Final = 256
@@ -42,20 +42,19 @@ class Callers:
         return bool(self._spent)
 
     def spent(self, caller: bytes, now: float) -> float:
-        """Return the seconds that reviews of ``caller`` have taken of late."""
-        found = self._spent.get(caller)
-        if found is None:
-            return 0.0
-        seconds, at = found
-        left = seconds * math.exp((at - now) / _MEMORY)
-        if left < _NOTHING:
-            del self._spent[caller]
-            return 0.0
-        return left
+        """Return the seconds that reviews of ``caller`` have taken of late; forget a caller whose time no longer counts."""
+        oldest = next(iter(self._spent), None)
+        if oldest is not None and self._left(oldest, now) < _NOTHING:
+            del self._spent[oldest]
+        return self._left(caller, now)
+
+    def _left(self, caller: bytes, now: float) -> float:
+        seconds, at = self._spent.get(caller, (0.0, now))
+        return seconds * math.exp((at - now) / _MEMORY)
 
     def add(self, caller: bytes, seconds: float, now: float) -> None:
         """Count a review that took so many ``seconds``."""
-        self._spent[caller] = (self.spent(caller, now) + seconds, now)
+        self._spent[caller] = (self._left(caller, now) + seconds, now)
         self._spent.move_to_end(caller)
         if len(self._spent) > _MOST:
             self._spent.popitem(last=False)

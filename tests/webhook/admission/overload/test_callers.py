@@ -58,7 +58,9 @@ def test_time_is_forgotten() -> None:
     callers.add(b"a", 1.0, 12.0)
     assert 1.3 < callers.spent(b"a", 12.0) < 1.4
     assert callers.spent(b"b", 12.0) == 0.0
-    assert callers.spent(b"a", 60.0) == 0.0
+    callers.add(b"b", 1.0, 12.0)
+    for other in (b"c", b"d"):
+        assert callers.spent(other, 60.0) == 0.0
     assert not callers
 
 
