@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-overload bench-facts drills e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-attack bench-facts bench-overload drills e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
 help: ## Show these targets.
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ bench-facts: install ## The cost of a snapshot of 5,000 nodes and 100,000 pods; 
 
 drills: install ## Faults and attacks on real servers over loopback; about 5 minutes; writes docs/operate/reliability.md.
 	$(BIN)/python -m pytest tests/drills -v --write-page -o tmp_path_retention_policy=failed
+
+bench-attack: e2e-build ## The worst bodies in a loop at a real apiserver, and what creating GPU pods then takes.
+	$(BIN)/python -m tests.e2e.attack_bench --write $(BENCH_ATTACK)
 
 e2e-build: install ## Build the control plane that the end-to-end tests run on (once; cached).
 	$(BIN)/python -m tests.e2e.controlplane.build

@@ -174,13 +174,13 @@ def grown(root: Object, growths: list[Growth]) -> Object:
         value = holder[growth.place[-1]]
         if isinstance(value, dict):
             key, entry = next(iter(value.items()))
-            holder[growth.place[-1]] = {f"{key}{_letters(number)}": entry for number in range(growth.times)}
+            holder[growth.place[-1]] = {f"{key}{letters(number)}": entry for number in range(growth.times)}
         else:
             holder[growth.place[-1]] = [_renamed(value[0], number) for number in range(growth.times)]
     return copy
 
 
-def _letters(number: int) -> str:
+def letters(number: int) -> str:
     """Return ``number`` in letters, nothing for 0: names that differ in digits alone are no misspellings of each other."""
     text = ""
     while number:
@@ -192,13 +192,13 @@ def _letters(number: int) -> str:
 def _renamed(entry: Any, number: int) -> Any:  # noqa: ANN401 - any JSON
     """Return a copy of ``entry`` that differs from the others by its names and paths."""
     if isinstance(entry, str):
-        return f"{entry}{_letters(number)}"
+        return f"{entry}{letters(number)}"
     if not isinstance(entry, dict):
         return entry + number if type(entry) is int else entry
     renamed = dict(entry)
     for key in ("name", "key", "mountPath", "topologyKey", "image", "uid"):
         if isinstance(entry.get(key), str):
-            renamed[key] = f"{entry[key]}{_letters(number)}"
+            renamed[key] = f"{entry[key]}{letters(number)}"
     if type(entry.get("containerPort")) is int:
         renamed["containerPort"] = 1 + number % 65_535
     return renamed

@@ -10,6 +10,9 @@ import orjson
 import uvloop
 from aiohttp import web
 
+#: Largest body: what an apiserver sends at most for two objects. Bytes.
+_LARGEST = 8 << 20
+
 
 async def _answer(request: web.Request) -> web.Response:
     review = orjson.loads(await request.read())
@@ -25,7 +28,7 @@ async def _serve(certificate: str, key: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)
-    app = web.Application()
+    app = web.Application(client_max_size=_LARGEST)
     app.router.add_post("/mutate", _answer)
     app.router.add_post("/validate", _answer)
     runner = web.AppRunner(app, access_log=None)

@@ -75,10 +75,9 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
     if workload.is_pod():
         return
     if not workload.is_whole:
-        for pods in workload.pod_sets:
-            # The tolerations of such pods are in another object.
-            if not pods.is_whole:
-                pods.predict(_TOLERATE_ALL)
+        # The tolerations of such pods are in another object.
+        for pods in [pods for pods in workload.pod_sets if not pods.is_whole]:
+            pods.predict(_TOLERATE_ALL)
     for binding in bound:
         if not binding.rule.applied_at_pods:
             continue
@@ -91,7 +90,7 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
         values: dict[Path, list[Object]] = {}
         for edit in edits:
             values.setdefault(edit.path, []).append(edit.value)
-        for pods in workload.pod_sets if edits else ():
+        for pods in workload.pod_sets if values else ():
             pods.predict(tuple(values.get(pods.field("tolerations"), ())))
 
 

@@ -1,7 +1,7 @@
 """Find the known word closest to a misspelled word."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -98,6 +98,49 @@ def _names_apart(word: str, other: str) -> int | None:
     return total
 
 
+class _Words:
+    """Known words, by what words that are close to them have in common with them.
+
+    Attributes:
+        by_domain: words with a domain (``domain/name``), by the domain in lower case.
+        by_name: words with a domain, by the name in lower case.
+        by_parts: words, by their number of parts; those with a domain are compared as a whole, too, with words that have none.
+        plain_by_parts: words without a domain, by their number of parts.
+    """
+
+    __slots__ = ("by_domain", "by_name", "by_parts", "plain_by_parts")
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.by_domain: dict[str, list[str]] = {}
+        self.by_name: dict[str, list[str]] = {}
+        self.by_parts: dict[int, list[str]] = {}
+        self.plain_by_parts: dict[int, list[str]] = {}
+        for word in known:
+            domain, slash, name = word.lower().rpartition("/")
+            parts = len(_PARTS.findall(word))
+            self.by_parts.setdefault(parts, []).append(word)
+            if slash:
+                self.by_domain.setdefault(domain, []).append(word)
+                self.by_name.setdefault(name, []).append(word)
+            else:
+                self.plain_by_parts.setdefault(parts, []).append(word)
+
+    def near(self, word: str) -> Iterator[str]:
+        """Return the words that may be close to ``word``, in lower case; of all others :func:`_apart` says None."""
+        domain, slash, name = word.rpartition("/")
+        if slash:
+            yield from self.by_domain.get(domain, ())
+            yield from self.by_name.get(name, ())
+        parts = len(_PARTS.findall(word))
+        for number in (parts - 1, parts, parts + 1):
+            yield from (self.plain_by_parts if slash else self.by_parts).get(number, ())
+
+
+@lru_cache(maxsize=64)
+def _words(known: frozenset[str]) -> _Words:
+    return _Words(known)
+
+
 def closest_match(word: str, known: Collection[str]) -> str | None:
     """Return the word of ``known`` closest to ``word``, ignoring case; None if none is close.
 
@@ -107,8 +150,8 @@ def closest_match(word: str, known: Collection[str]) -> str | None:
         return None
     written = word.lower()
     best: tuple[int, str] | None = None
-    for candidate in sorted(known):
+    for candidate in _words(frozenset(known)).near(written):
         edits = _apart(written, candidate.lower())
-        if edits is not None and (best is None or edits < best[0]):
+        if edits is not None and (best is None or (edits, candidate) < best):
             best = (edits, candidate)
     return None if best is None else best[1]

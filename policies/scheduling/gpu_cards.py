@@ -20,7 +20,7 @@ from gpugate.policies.scheduling.node_selection import (
     matches_node_selector,
     node_candidates,
     open_shapes,
-    tolerates_taints,
+    tolerated_shapes,
 )
 from gpugate.policies.workloads.pod_set import PodSet
 
@@ -96,7 +96,7 @@ def all_labelled(pods: PodSet, snapshot: ClusterSnapshot) -> bool:
     Later rules may add node affinity; the answer must not depend on that.
     """
     shapes = node_candidates(pods, snapshot).with_resource
-    shapes = tuple(shape for shape in shapes if matches_node_selector(pods, shape) and tolerates_taints(pods, shape))
+    shapes = tolerated_shapes(pods, (shape for shape in shapes if matches_node_selector(pods, shape)))
     return all(card.memory is not None for card in _cards_for(_with_as_many(pods, shapes), (NVIDIA_GPU,)))
 
 

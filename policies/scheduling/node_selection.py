@@ -4,7 +4,7 @@ Selection follows the scheduler's NodeAffinity and TaintToleration plugins. A sh
 of its nodes can match.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -27,23 +27,35 @@ SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassN
 SHARING_STRATEGIES: Final = frozenset({"time-slicing", "mps"})
 
 
-def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
-    """Return whether the pods, with the tolerations ``more``, tolerate every permanent taint of ``shape`` that repels pods."""
-    return not untolerated_taints(pods, shape, more)
+def tolerated_shapes(pods: PodSet, shapes: Iterable[NodeShape], more: Iterable[Toleration] = ()) -> tuple[NodeShape, ...]:
+    """Return those of ``shapes`` whose permanent taints that repel pods are all tolerated by the pods and ``more``."""
+    tolerations = _tolerations(pods, more)
+    return tuple(shape for shape in shapes if not _untolerated(tolerations, shape))
 
 
-def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> list[Taint]:
+def untolerated_taints(pods: PodSet, shape: NodeShape) -> list[Taint]:
     """Return the permanent taints of ``shape`` that the pods do not tolerate."""
-    taints = [
-        taint for taint in shape.taints if taint.effect != "PreferNoSchedule" and not is_transient_taint(taint.key, taint.value)
-    ]
-    if not taints:
-        return taints
-    # Of many tolerations only those of these keys, and of every key, are read.
-    keys = ("", None, *(taint.key for taint in taints))
+    return _untolerated(_tolerations(pods), shape)
+
+
+def _tolerations(pods: PodSet, more: Iterable[Toleration] = ()) -> dict[str, list[Toleration]]:
+    """Return the tolerations of the pods, stated and predicted, and ``more``, by their keys."""
     stated = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
-    tolerations = (*[toleration_of(written) for written in stated if written.get("key") in keys], *more)
-    return [taint for taint in taints if not any(toleration.covers(taint) for toleration in tolerations)]
+    by_key: dict[str, list[Toleration]] = {}
+    for toleration in dict.fromkeys((*map(toleration_of, stated), *more)):
+        by_key.setdefault(toleration.key, []).append(toleration)
+    return by_key
+
+
+def _untolerated(tolerations: Mapping[str, Sequence[Toleration]], shape: NodeShape) -> list[Taint]:
+    """Return the permanent taints of ``shape`` that repel pods and that none of ``tolerations``, by their keys, covers."""
+    return [
+        taint
+        for taint in shape.taints
+        if taint.effect != "PreferNoSchedule"
+        and not is_transient_taint(taint.key, taint.value)
+        and not any(toleration.covers(taint) for toleration in (*tolerations.get(taint.key, ()), *tolerations.get("", ())))
+    ]
 
 
 def values_of(shape: NodeShape, key: str) -> frozenset[str | None]:
@@ -209,7 +221,7 @@ def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
     key = tolerations_key(pods)
     shapes: tuple[NodeShape, ...] | None = recall(chosen.memo, "open", key)
     if shapes is None:
-        shapes = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
+        shapes = tolerated_shapes(pods, chosen.matching, chosen.runtime)
         keep(chosen.memo, "open", key, shapes)
     return shapes
 

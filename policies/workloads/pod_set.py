@@ -9,6 +9,8 @@ from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.pod_set_sources import PodSetSize, PodSetSource
 from gpugate.policies.workloads.requests import PodTotals, totals_of
 
+#: Length of the path of a container below the pods: ``spec``, the list, the index.
+_DEPTH: Final = 3
 #: Stands for a key that is not computed yet.
 NO_KEY: Final = b""
 _CONTAINER_FIELDS: Final = (("initContainers", INIT), ("containers", REGULAR), ("ephemeralContainers", EPHEMERAL))
@@ -39,7 +41,7 @@ class PodSet:
     """
 
     __slots__ = (
-        *("_holders", "_totals", "containers", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
+        *("_holders", "_totals", "_volumes", "containers", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
         *("predicted_tolerations", "resources_at", "root", "selection_key", "slice_claims", "spec", "starts_late"),
         "tolerations_key",
     )
@@ -78,6 +80,7 @@ class PodSet:
 
     def _forget(self) -> None:
         self._totals: PodTotals | None = None
+        self._volumes: dict[str, tuple[int, Object]] | None = None
         self._holders: list[Container] | None = None
         self.selection_key: tuple[Hashable, ...] | None = None
         self.tolerations_key: bytes | None = NO_KEY
@@ -101,16 +104,17 @@ class PodSet:
 
     def reload(self, resources: Sequence[Path]) -> None:
         """Drop the cached values of mounts and tolerations, and those of memory and CPU after edits at the paths ``resources``."""
+        self._volumes = None
         self.tolerations_key = NO_KEY
         for container in self.containers:
             container.shared_memory = NOT_READ
         if not resources:
             return
         self._totals = None
-        depth = len(self.path) + 3
-        changed = {path[:depth] for path in resources}
+        depth = len(self.path) + _DEPTH
+        stems = {path[:depth] for path in resources}
         for container in self.containers:
-            if container.path in changed:
+            if container.path in stems:
                 container.reload()
 
     def predict(self, tolerations: tuple[Object, ...]) -> None:
@@ -199,7 +203,15 @@ class PodSet:
 
     def volume(self, name: object) -> tuple[int, Object] | None:
         """Return the volume of this ``name`` with its index; None if there is none."""
-        return next(((index, volume) for index, volume in enumerate(self.volumes()) if volume.get("name") == name), None)
+        if type(name) is not str:
+            return None
+        if self._volumes is None:
+            self._volumes = {}
+            for index, volume in enumerate(self.volumes()):
+                own = volume.get("name")
+                if type(own) is str:
+                    self._volumes.setdefault(own, (index, volume))
+        return self._volumes.get(name)
 
     def shared_memory(self, container: Container) -> SharedMemory | None:
         """Return the mount of ``container`` at /dev/shm or at a parent directory; None if there is none."""

@@ -85,6 +85,13 @@ class Gate:
         """The port on the loopback interface where it answers."""
         return self._port
 
+    @property
+    def pid(self) -> int:
+        """The id of the server's process."""
+        if self._process is None:
+            raise RuntimeError(f"{self._name} does not run")
+        return self._process.pid
+
     def wait_in_force(self, namespace: str = "default") -> None:
         """Wait until the apiserver calls gpugate, which enforces: a name that nobody serves is refused."""
         bad = pod("probe", namespace, container({"limits": {"nvidia.com/mig-1g5gb": "1"}}))

@@ -89,12 +89,14 @@ def _review_handler(
             decided = time.monotonic()
             may_wait = deadline - arrived > 2 * _LAG
             answer = await reviews.answer(
-                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait, timeout=timeout), len(body), deadline, request
+                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait, timeout=timeout),
+                *(len(body), deadline, request, body),
             )
             if answer is None:
                 await asyncio.gather(wait_for_the_watch(_LAG), state.rediscovered())
                 answer = await reviews.answer(
-                    lambda: handler.answer(endpoint, body, timeout=timeout, since=decided), len(body), deadline, request
+                    lambda: handler.answer(endpoint, body, timeout=timeout, since=decided),
+                    *(len(body), deadline, request, body),
                 )
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:

@@ -61,7 +61,7 @@ class AdmissionHandler:
     def answer(self, endpoint: str, body: bytes, *, timeout: float = LONGEST_TIMEOUT, since: float | None = None) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
-        ``timeout`` is that of the apiserver in seconds. ``since`` is when the review arrived, on the monotonic clock; by default now.
+        ``timeout`` is that of the apiserver in seconds; ``since`` is when the review arrived, on the monotonic clock, else now.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.kube.suggest import _is_one_edit, closest_match, distance
+from gpugate.policies.kube.suggest import _apart, _is_one_edit, _words, closest_match, distance
 
 _WORDS = st.text("abc/._1", max_size=8)
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
@@ -105,3 +105,10 @@ def test_a_slip_is_told_for_what_is_meant(word: str, meant: str) -> None:
 )
 def test_a_word_that_is_known_or_another_one_is_told_for_none(word: str) -> None:
     assert closest_match(word, _KNOWN) is None
+
+
+@_SETTINGS
+@given(st.text("ab./-1", min_size=1, max_size=8), st.lists(st.text("ab./-1", max_size=8), max_size=6))
+def test_the_words_that_are_compared_are_all_that_are_close(word: str, known: list[str]) -> None:
+    near = set(_words(frozenset(known)).near(word))
+    assert {one for one in known if _apart(word, one) is not None} <= near

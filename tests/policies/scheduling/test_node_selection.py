@@ -11,7 +11,7 @@ from gpugate.policies.cluster.nodes import node_of
 from gpugate.policies.cluster.records.common import Taint, toleration_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.scheduling.gpu_share import share_of
-from gpugate.policies.scheduling.node_selection import matches_selector, node_candidates, tolerates_taints
+from gpugate.policies.scheduling.node_selection import matches_selector, node_candidates, tolerated_shapes
 from tests.shared.builders import container, node, pod, pods_of, shapes_of
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
@@ -141,7 +141,7 @@ def test_a_toleration_covers_a_taint(toleration: dict[str, Any], wanted: bool) -
 )
 def test_only_lasting_taints_that_keep_pods_off_count(taint: dict[str, str], wanted: bool) -> None:
     shape = shapes_of([node_of(node("n", taints=[taint]))])[0]
-    assert tolerates_taints(pods_of(pod(container(), tolerations=None)), shape) is wanted
+    assert bool(tolerated_shapes(pods_of(pod(container(), tolerations=None)), [shape])) is wanted
 
 
 @pytest.fixture(scope="module")

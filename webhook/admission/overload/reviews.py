@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from gpugate.webhook.admission.overload.bodies import Bodies
+from gpugate.webhook.admission.overload.callers import Callers, caller_of
 from gpugate.webhook.admission.overload.shedding import OverloadedError, Shedding
 
 #: Reviews that wait. A usual one takes a fraction of a millisecond.
@@ -40,10 +41,12 @@ def deadline_of(arrived: float, timeout: float) -> float:
 class _Waiting:
     """A review that waits for its turn."""
 
-    __slots__ = ("answer", "decide", "order", "request")
+    __slots__ = ("answer", "body", "decide", "order", "request")
 
-    def __init__(self, order: float, decide: Decide, request: web.BaseRequest, answer: asyncio.Future[bytes | None]) -> None:
-        self.order, self.decide, self.request, self.answer = order, decide, request, answer
+    def __init__(
+        self, order: float, decide: Decide, body: bytes, request: web.BaseRequest, answer: asyncio.Future[bytes | None]
+    ) -> None:
+        self.order, self.decide, self.body, self.request, self.answer = order, decide, body, request, answer
 
     def __lt__(self, other: "_Waiting") -> bool:
         return self.order < other.order
@@ -52,8 +55,9 @@ class _Waiting:
 class ReviewQueue:
     """Reviews that wait for their decision.
 
-    A small review is decided at once if none waits and this turn of the event loop has time. All others wait, ordered by
-    their arrival and size. A review that cannot be decided in time is given up, and if too many wait the last in order.
+    A small review is decided at once if none waits, this turn of the event loop has time and its caller had no long reviews of
+    late. All others wait, ordered by their arrival, their size and the time that long reviews of their caller have taken. A
+    review that cannot be decided in time is given up, and if too many wait the last in order.
     """
 
     def __init__(self, bodies: Bodies, shedding: Shedding, most: int = MOST_WAITING) -> None:
@@ -62,21 +66,36 @@ class ReviewQueue:
         self._heap: list[_Waiting] = []
         self._turn_ends = 0.0
         self._worker: asyncio.Task[None] | None = None
+        self._callers = Callers()
 
     @property
     def number(self) -> int:
         """Return the number of reviews that wait."""
         return len(self._heap)
 
-    async def answer(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest) -> bytes | None:
-        """Return what ``decide`` returns for a body of ``size`` bytes, until ``deadline`` on the monotonic clock.
+    async def answer(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest, body: bytes = b"") -> bytes | None:
+        """Return what ``decide`` returns for a ``body`` of ``size`` bytes, until ``deadline`` on the monotonic clock.
 
         Raises:
             OverloadedError: the review was given up.
         """
-        if not self._heap and size <= _SMALL and self._has_time():
+        if not self._heap and size <= _SMALL and self._has_time() and not self._recent(body, time.monotonic()):
+            return self._timed(decide, body)
+        return await self._wait(decide, size, deadline, request, body)
+
+    def _recent(self, body: bytes, now: float) -> float:
+        """Return the seconds that long reviews of the same caller have taken of late."""
+        return self._callers.spent(caller_of(body), now) if self._callers else 0.0
+
+    def _timed(self, decide: Decide, body: bytes) -> bytes | None:
+        """Decide a review, and remember who asked if it took long."""
+        started = time.monotonic()
+        try:
             return decide()
-        return await self._wait(decide, size, deadline, request)
+        finally:
+            now = time.monotonic()
+            if Callers.is_long(now - started):
+                self._callers.add(caller_of(body), now - started, now)
 
     def _has_time(self) -> bool:
         """Return whether this turn of the event loop has time for another review."""
@@ -89,10 +108,10 @@ class ReviewQueue:
     def _end_turn(self) -> None:
         self._turn_ends = 0.0
 
-    async def _wait(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest) -> bytes | None:
+    async def _wait(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest, body: bytes) -> bytes | None:
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        order = now + min(size / _BYTES_PER_SECOND, (deadline - now) / 2)
-        waiting = _Waiting(order, decide, request, loop.create_future())
+        order = now + min(size / _BYTES_PER_SECOND + self._recent(body, now), (deadline - now) / 2)
+        waiting = _Waiting(order, decide, body, request, loop.create_future())
         held = self._bodies.hold(size, lambda error: self._give_up(waiting, error))
         try:
             heapq.heappush(self._heap, waiting)
@@ -142,7 +161,7 @@ class ReviewQueue:
             waiting.answer.set_exception(self._shedding.error("gone"))
             return
         try:
-            answer = waiting.decide()
+            answer = self._timed(waiting.decide, waiting.body)
         except Exception as error:  # noqa: BLE001 - raised where the review waits
             waiting.answer.set_exception(error)
         else:
