@@ -219,7 +219,7 @@ def test_the_label_of_a_prebuilt_workload_that_does_not_exist_hides_no_missing_q
     assert team.refused(job("forged", team.namespace, container(gpus(1)), labels={PREBUILT: "nonexistent"}))
 
 
-def test_a_job_with_a_prebuilt_workload_passes(team: Team) -> None:
+def test_a_job_with_a_prebuilt_workload_passes(team: Team, gate: Gate) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [container(gpus(1))]}}
     workload = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
@@ -235,7 +235,12 @@ def test_a_job_with_a_prebuilt_workload_passes(team: Team) -> None:
         assert answer.status == http.HTTPStatus.CREATED or MISSING in answer.body["message"], answer.body
         return answer.status == http.HTTPStatus.CREATED
 
-    wait_until(passes, 30, "gpugate to see the prebuilt Workload")
+    # Nothing is added to such an object, so no other rule may require something of it.
+    gate.set_policy({"rules": {"queue": {"mode": "Enforce", "required": True}}})
+    try:
+        wait_until(passes, 30, "gpugate to see the prebuilt Workload")
+    finally:
+        gate.set_policy(REQUIRED)
 
 
 def exporter(name: str, namespace: str) -> Json:

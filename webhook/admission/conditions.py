@@ -141,7 +141,7 @@ one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 _NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
 _NO_DAEMON_SET_POD: Final = (
     f"{_OWNERS}.size() > {OWNERS} ||\n!{_OWNERS}.exists(owner,\n"
-    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}') ||\n{_is_no('daemon-set')}"
+    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
 )
 
 

@@ -13,9 +13,9 @@ RayJob that keeps its cluster, more than 8 pod sets).
 It refuses a workload without a queue where the policy requires one, and the name of a LocalQueue that does not exist.
 
 Kueue queues the pods of a ReplicaSet or ReplicationController one by one: the label belongs into the template. gpugate writes it
-there for a ReplicaSet without a controller, and into the pods of a ReplicationController. A `kueue.x-k8s.io/prebuilt-workload-name`
-stands for a queue only if such a Workload waits for its object. An owner counts as described in
-[operators](../guide/policies.md#operators).
+there for a ReplicaSet without a controller, and into the pods of a ReplicationController. The label
+`kueue.x-k8s.io/prebuilt-workload-name` replaces a queue only if a Workload of that name exists and belongs to no object yet. Owners
+count as described in [operators](../guide/policies.md#operators).
 
 ## Why
 
