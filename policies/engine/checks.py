@@ -87,9 +87,11 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
             raise
         except Exception:  # noqa: BLE001, S112 - reported where the edits of the rule are applied
             continue
+        values: dict[Path, list[Object]] = {}
+        for edit in edits:
+            values.setdefault(edit.path, []).append(edit.value)
         for pods in workload.pod_sets if edits else ():
-            path = pods.field("tolerations")
-            pods.predicted_tolerations = (*pods.predicted_tolerations, *(edit.value for edit in edits if edit.path == path))
+            pods.predicted_tolerations = (*pods.predicted_tolerations, *values.get(pods.field("tolerations"), ()))
 
 
 class _Regressions:

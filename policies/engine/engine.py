@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
-from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.edit_guard import EditGuard
@@ -84,8 +84,9 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     if may_refuse:
         active = active[1:]
     over = object_size.over_limits(workload, limits.params, edited=phase is Phase.CHECK)
-    if over:
-        return _over_limits(workload, limits, over, phase, reported, may_refuse=may_refuse)
+    before = None if workload.transition is None else _open_before(workload, workload.transition, limits, context)
+    if over or (before is not None and object_size.over_limits(before, limits.params, edited=True)):
+        return _over_limits(workload, before, limits, over, phase, reported, may_refuse=may_refuse)
     read_pods(workload, context.snapshot)
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
@@ -105,27 +106,38 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     return decision
 
 
+def _open_before(workload: Workload, transition: Transition, limits: BoundRule, context: _Context) -> Workload | None:
+    """Open the old object of an UPDATE, which may be over limits though the new one is not; None if it is malformed."""
+    most = object_size.most_pod_sets(limits.params)
+    try:
+        return open_workload(workload.kind, transition.old, context.snapshot, namespace=workload.namespace, most_unread=most)
+    except MalformedError:
+        return None
+
+
 def _over_limits(
-    workload: Workload, limits: BoundRule, over: Sequence[Finding], phase: Phase, reported: Sequence[Judged], *, may_refuse: bool
+    workload: Workload,
+    before: Workload | None,
+    limits: BoundRule,
+    over: Sequence[Finding],
+    phase: Phase,
+    reported: Sequence[Judged],
+    *,
+    may_refuse: bool,
 ) -> Decision:
-    """Return the decision on an object that is not judged, since it is over the limits of the rule `object-size`.
+    """Return the decision on an object that is not judged, since it is, or was, over the limits of the rule `object-size`.
 
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
     runs here.
     """
     if Phase.CHECK not in phase:
         return Decision()
-    counts: dict[str, int] = {}
-    if workload.transition is not None:
-        most = object_size.most_pod_sets(limits.params)
-        before = open_workload(
-            workload.kind, workload.transition.old, EMPTY_SNAPSHOT, namespace=workload.namespace, most_unread=most
-        )
-        counts = {finding.reason: finding.measure for finding in object_size.over_limits(before, limits.params, edited=False)}
+    were = [] if before is None else object_size.over_limits(before, limits.params, edited=False)
+    counts = {finding.reason: finding.measure for finding in were}
     lenient = not may_refuse or (workload.is_template() and workload.is_child())
     findings = [
         finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding for finding in over
-    ]
+    ] or [object_size.before_update(finding) for finding in were]
     judged = [*(judge(limits.rule.id, limits.mode, finding) for finding in findings), *reported]
     return Decision(findings=sorted(judged, key=lambda judged: judged.sort_key))
 

@@ -9,7 +9,7 @@ injected. A memory request that Git now states may then exceed an injected limit
 ``/dev/shm``. Git states none of these, so the user cannot fix them. They are removed, and the rules set them again.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -17,7 +17,7 @@ import orjson
 from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, pointer
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, put, reapply_edit, recorded, still_holds
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, bounded, put, reapply_edit, recorded, still_holds
 from gpugate.policies.workloads.transition import Transition
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -32,14 +32,14 @@ def record(draft: PatchBuilder) -> None:
 
 def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) -> None:
     """Write the record after an UPDATE: old operations that still hold, and those of ``draft`` after the first ``reapplied``."""
-    valid = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op)]
+    stated = bounded(recorded(draft.root), draft.root)
+    valid = [op for op in [*transition.recorded, *stated] if still_holds(draft.root, op)]
     known = [*valid, *_operations(draft, reapplied)]
     # Of several additions at one path only the first would be made again, and it may be a part of the last.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
     # An element that was appended twice is recorded where it was appended last.
-    _write(
-        draft, [op for at, op in enumerate(known) if op not in known[at + 1 :] and (op[0] != "add" or last.get(op[1], op) == op)]
-    )
+    final = reversed(_distinct(reversed(known)))
+    _write(draft, [op for op in final if op[0] != "add" or last.get(op[1], op) == op])
 
 
 def keep_record(draft: PatchBuilder, transition: Transition) -> None:
@@ -66,8 +66,16 @@ def _operations(draft: PatchBuilder, start: int) -> list[list[Any]]:
     return operations
 
 
+def _distinct(operations: Iterable[list[Any]]) -> list[list[Any]]:
+    """Return ``operations`` without those that are equal to an earlier one."""
+    found: dict[bytes, list[Any]] = {}
+    for operation in operations:
+        found.setdefault(orjson.dumps(operation, option=orjson.OPT_SORT_KEYS), operation)
+    return list(found.values())
+
+
 def _write(draft: PatchBuilder, operations: list[list[Any]]) -> None:
-    distinct = [op for at, op in enumerate(operations) if op not in operations[:at]]
+    distinct = _distinct(operations)
     if not distinct or distinct == recorded(draft.root):
         return
     text = orjson.dumps(distinct).decode()

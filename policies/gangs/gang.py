@@ -118,7 +118,10 @@ def is_elastic(workload: Workload) -> bool:
     """Whether the gang may run with fewer pods than its size, by its annotations for gpugate or Kueue, or by its counts."""
     if _is_declared_elastic(workload) or workload.annotation(GANG_MINIMUM) is not None:
         return True
-    return any(pods.numbers.min_count is not None for pods in workload.gpu_pod_sets())
+    pod_sets = workload.gpu_pod_sets()
+    if workload.known_ranges is None or workload.known_ranges[0] is not pod_sets:
+        workload.known_ranges = pod_sets, any(pods.numbers.min_count is not None for pods in pod_sets)
+    return workload.known_ranges[1]
 
 
 def _is_declared_elastic(workload: Workload) -> bool:
@@ -140,7 +143,14 @@ def gang_of(workload: Workload) -> Gang | None:
         pods = pod_sets[0]
         return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
     is_stopping = workload.transition is not None and workload.transition.suspended
-    return None if is_stopping else _gang_of_templates(workload, tuple(pod_sets), size)
+    if is_stopping:
+        return None
+    # Rules ask once for each pod set.
+    known = workload.known_gang
+    if known is None or known[0] is not pod_sets or known[1] != size:
+        known = workload.known_gang = pod_sets, size, _gang_of_templates(workload, tuple(pod_sets), size)
+    gang: Gang | None = known[2]
+    return gang
 
 
 def _gang_of_templates(workload: Workload, pod_sets: tuple[PodSet, ...], size: int | None) -> Gang | None:
@@ -159,8 +169,9 @@ def _gang_of_templates(workload: Workload, pod_sets: tuple[PodSet, ...], size: i
 def _sizes_of(workload: Workload, gpu_pod_sets: tuple[PodSet, ...]) -> frozenset[int]:
     """Return every number of pods of one gang, with and without the pods that need not count."""
     counts: dict[tuple[bool, bool], int] = {}
+    with_gpu = set(gpu_pod_sets)
     for pods in workload.pod_sets:
-        group = (pods in gpu_pod_sets, pods.starts_late or pods.follows)
+        group = (pods in with_gpu, pods.starts_late or pods.follows)
         counts[group] = counts.get(group, 0) + (pods.count or 0)
     sizes = {counts.pop((True, False), 0)}
     for count in counts.values():

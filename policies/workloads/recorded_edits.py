@@ -15,6 +15,8 @@ from gpugate.policies.workloads.container import normal_path
 ANNOTATION: Final = "gpugate.io/mutations"
 #: Maximum length of a record in bytes; gpugate writes no longer ones.
 LARGEST: Final = 64 * 1024
+#: How many elements of lists are compared with those of a record at most; a template of 256 containers needs a third.
+_MOST_COMPARED: Final = 150_000
 _LENGTHS: Final = {"add": 3, "replace": 4, "remove": 2}
 
 
@@ -41,6 +43,33 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
         and op[1].startswith("/")
         and _is_ours(from_pointer(op[1]), *op[2:3])
     )
+
+
+def bounded(operations: list[list[Any]], *roots: Object) -> list[list[Any]]:
+    """Return ``operations`` up to where comparing them with the lists in ``roots`` would take too long: a forged record."""
+    left = _MOST_COMPARED
+    for at, (_, place, *values) in enumerate(operations):
+        path = from_pointer(place)
+        appends = path[-1] == "-"
+        for root in roots if values else ():
+            present = lookup(root, path[:-1] if appends else path)
+            left -= _comparisons(present, [values[0]] if appends else values[0])
+        if left < 0:
+            return operations[:at]
+    return operations
+
+
+def _comparisons(present: Any, value: Any) -> int:  # noqa: ANN401 - any JSON value
+    """Return how many elements of ``present`` are compared with parts of ``value``."""
+    if type(value) is dict and type(present) is dict:
+        return sum(_comparisons(present.get(key), item) for key, item in value.items())
+    return len(present) * _parts(value) if type(value) is list and type(present) is list else 1
+
+
+def _parts(value: Any) -> int:  # noqa: ANN401 - any JSON value
+    if type(value) is dict:
+        return 1 + sum(map(_parts, value.values()))
+    return 1 + sum(map(_parts, value)) if type(value) is list else 1
 
 
 #: Fields that rules write in a pod spec, its containers and the spec of a job; a test compares them with ``Rule.writes``.
@@ -186,5 +215,14 @@ def _same_key(element: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON valu
 def _contains(element: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Return whether ``element`` is the recorded ``value``, apart from defaults of the API server."""
     if type(element) is dict and type(value) is dict:
-        return all(key in element and _contains(element[key], item) for key, item in value.items())
+        for key, item in value.items():
+            if key not in element:
+                return False
+            present = element[key]
+            if type(item) is dict:
+                if not _contains(present, item):
+                    return False
+            elif present != item:
+                return False
+        return True
     return bool(element == value)

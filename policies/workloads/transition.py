@@ -39,7 +39,7 @@ from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
 from gpugate.policies.workloads.metadata import is_copied, queue_label
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, reapply_edit, recorded
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, bounded, reapply_edit, recorded
 from gpugate.policies.workloads.workload import Workload
 
 _OWN_PREFIX: Final = "gpugate.io/"
@@ -89,7 +89,7 @@ class Transition:
     @cached_property
     def recorded(self) -> list[list[Any]]:
         """The edits that the old object records (:func:`gpugate.policies.workloads.recorded_edits.recorded`)."""
-        return recorded(self.old)
+        return bounded(recorded(self.old), self.old, self.after.root)
 
     @cached_property
     def _pod_sets_before(self) -> dict[Path, PodSet]:

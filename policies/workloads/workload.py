@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, metadata_map, string
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
@@ -58,6 +58,10 @@ class Workload:
     is_whole: bool = field(init=False)
     _is_pod: bool = field(init=False)
     _gpu_pod_sets: list[PodSet] | None = field(init=False, default=None)
+    #: The gang of these GPU pod sets and this declared size, for :func:`gpugate.policies.gangs.gang.gang_of`.
+    known_gang: tuple[list[PodSet], int | None, Any] | None = field(init=False, default=None)
+    #: Whether any of these GPU pod sets has a range of counts, for :func:`gpugate.policies.gangs.gang.is_elastic`.
+    known_ranges: tuple[list[PodSet], bool] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.gangs = gangs_of(self.kind, self.root)
@@ -188,9 +192,18 @@ class Workload:
                 return
             if effect is _Effect.SOME:
                 touched.append(edit.path)
-        if touched:
-            for pods in self.pod_sets:
-                pods.reload(touched)
+        if not touched:
+            return
+        if len(self.pod_sets) == 1:
+            self.pod_sets[0].reload(touched)
+            return
+        depths = {len(pods.path) for pods in self.pod_sets}
+        of_pods: dict[Path, list[Path]] = {}
+        for path in touched:
+            for depth in depths:
+                of_pods.setdefault(path[:depth], []).append(path)
+        for pods in self.pod_sets:
+            pods.reload(of_pods.get(pods.path, ()))
 
 
 class _Effect(Enum):

@@ -7,7 +7,8 @@ gpugate neither edits the object nor checks it further, so that one object canno
 the object is refused. In Warn and DryRun, and where no policy binds this rule, it passes without edits and checks, and the finding
 says so.
 
-An UPDATE is refused only if it goes over a limit, or further over one. The limits hold in every mode, and for objects that are
+An UPDATE is refused only if it goes over a limit, or further over one. It passes unjudged if only the old object is over a limit,
+since rules compare the two. The limits hold in every mode, and for objects that are
 exempt from this rule: these are never refused. Where the rule is Disabled or not bound, the default limits hold. To have larger
 objects judged, raise the limit.
 
@@ -171,6 +172,14 @@ def over_limits(workload: Workload, params: Params, *, edited: bool) -> list[Fin
         return []
     findings = RULE.findings(workload, limits, EMPTY_SNAPSHOT)
     return _without_edits(findings, workload, limits) if findings and edited else findings
+
+
+def before_update(finding: Finding) -> Finding:
+    """Return ``finding``, about the old object of an UPDATE, as a warning."""
+    return finding.as_warning()._replace(
+        message=finding.message.replace("the object has", "before this update, the object had", 1),
+        remedy="Check the object with gpugate review, since no rule has checked this update.",
+    )
 
 
 def _without_edits(findings: Iterable[Finding], workload: Workload, params: ObjectSizeParams) -> list[Finding]:
