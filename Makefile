@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-facts e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-facts bench-worst e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
 help: ## Show these targets.
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench: install ## CPU per review, against a trivial handler in the same run.
 
 bench-facts: install ## The cost of a snapshot of 5,000 nodes and 100,000 pods; fails if reviews get slower with it.
 	$(BIN)/python -m benchmarks.facts $(BENCH_FACTS)
+
+bench-worst: install ## Search for the object whose review costs most; fails over 100 ms of CPU or on a superlinear curve.
+	$(BIN)/python -m benchmarks.worst --write $(BENCH_WORST)
 
 e2e-build: install ## Build the control plane that the end-to-end tests run on (once; cached).
 	$(BIN)/python -m tests.e2e.controlplane.build
