@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
+TYPED_BENCHMARKS := $(addprefix benchmarks/,bodies.py cases.py costs.py reliability.py worst.py)
 
 .PHONY: help install demo test test-fast lint types imports docs bench bench-facts bench-worst e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
@@ -34,7 +35,7 @@ lint: install ## Lint and format check, strict types, import layers.
 types: install
 	@mkdir -p build/typing/gpugate && for folder in $(FOLDERS); do ln -sfn ../../../$$folder build/typing/gpugate/$$folder; done
 	MYPYPATH=build/typing $(BIN)/mypy --namespace-packages --explicit-package-bases $(FOLDERS:%=-p gpugate.%)
-	MYPYPATH=build/typing $(BIN)/mypy --strict --explicit-package-bases tests/e2e tests/e2e_gitops
+	MYPYPATH=build/typing $(BIN)/mypy --strict --explicit-package-bases tests/e2e tests/e2e_gitops $(TYPED_BENCHMARKS)
 
 imports: install
 	$(BIN)/lint-imports --no-logo
