@@ -28,8 +28,11 @@ _UNREAD: Final = 30.0
 _FRESH: Final = 1.0
 #: Seconds between two looks at all connections.
 _INTERVAL: Final = 1.0
-#: Connections accepted in one turn of the event loop: each costs a TLS handshake.
-_ACCEPTS: Final = 16
+#: Connections accepted in one turn of the event loop. Each costs a TLS handshake, more than a usual review: accepted all at
+#: once, the connections of a burst would take the time for the reviews of the others.
+_ACCEPTS: Final = 2
+#: State of a connection in Linux's TCP_INFO whose client is still there.
+_ESTABLISHED: Final = 1
 #: Seconds without new connections after the process ran out of file descriptors, and between two log lines about it.
 _PAUSE: Final = 0.1
 _SILENCE: Final = 10.0
@@ -182,7 +185,8 @@ class Listener(web.BaseSite):
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTS):
+        left = _ACCEPTS
+        while left:
             try:
                 accepted, _ = listening.accept()
             except (BlockingIOError, InterruptedError):
@@ -192,10 +196,16 @@ class Listener(web.BaseSite):
             except OSError as error:
                 self._failed_accept(error)
                 return
+            if accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED:
+                # The client has given up while it waited: a handshake would be in vain.
+                self.closed["gone"] += 1
+                accepted.close()
+                continue
             if len(self._connections) >= self._most and not self._evict():
                 self.closed["refused"] += 1
                 accepted.close()
                 continue
+            left -= 1
             accepted.setblocking(False)  # noqa: FBT003 - its only parameter
             server = self._runner.server
             assert server is not None  # noqa: S101 - the runner was set up

@@ -12,14 +12,15 @@ from gpugate.webhook.admission.overload.bodies import Bodies
 from gpugate.webhook.admission.overload.callers import Callers, caller_of
 from gpugate.webhook.admission.overload.shedding import OverloadedError, Shedding
 
-#: Reviews that wait. A usual one takes a fraction of a millisecond.
-MOST_WAITING: Final = 256
-#: Seconds of the apiserver's timeout that are left for the way of the answer, and its largest part of the timeout.
-_MARGIN: Final = 0.25
+#: Reviews that wait: as many as there are connections. A usual one takes a fraction of a millisecond.
+MOST_WAITING: Final = 512
+#: Seconds of the apiserver's timeout that are left for the connection and the way of the answer, at most this part of it.
+_MARGIN: Final = 1.0
 _PART: Final = 0.2
 #: Bodies up to this size may be decided at once. Bytes.
 _SMALL: Final = 64 * 1024
-#: Seconds that reviews may take in one turn of the event loop, but for one that takes longer.
+#: Seconds of CPU that reviews may take in one turn of the event loop, but for one that takes longer. Not of the clock: while the
+#: process waits for a CPU, connections would get more turns than reviews.
 _TURN: Final = 0.005
 #: Part of the time of a longer review for which the event loop then does other work, and its limit in seconds: a probe on a new
 #: connection takes several turns.
@@ -99,7 +100,7 @@ class ReviewQueue:
 
     def _has_time(self) -> bool:
         """Return whether this turn of the event loop has time for another review."""
-        now = time.monotonic()
+        now = time.thread_time()
         if not self._turn_ends:
             self._turn_ends = now + _TURN
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -144,10 +145,10 @@ class ReviewQueue:
         try:
             while self._heap:
                 await asyncio.sleep(rest)
-                started = now = time.monotonic()
+                started = now = time.thread_time()
                 while self._heap and now < started + _TURN:
                     self._decide(heapq.heappop(self._heap))
-                    now = time.monotonic()
+                    now = time.thread_time()
                 spent = now - started
                 rest = min(_REST * spent, _LONGEST_REST) if spent > 2 * _TURN else 0.0
         finally:

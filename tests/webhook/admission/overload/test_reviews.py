@@ -32,6 +32,8 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    thread_time = monotonic
+
 
 class Reviews:
     """A queue whose decisions are written down."""
@@ -115,8 +117,8 @@ async def test_between_two_long_reviews_the_loop_does_other_work() -> None:
             await asyncio.sleep(0)
 
     def takes_long() -> None:
-        until = time.monotonic() + 0.03
-        while time.monotonic() < until:
+        until = time.thread_time() + 0.03
+        while time.thread_time() < until:
             pass
 
     work = asyncio.create_task(others())
@@ -189,6 +191,6 @@ async def test_waiting_bodies_above_the_bytes_give_up_the_largest() -> None:
     assert made.bodies.held == 0
 
 
-@pytest.mark.parametrize(("seconds", "left"), [(30.0, 29.75), (3.0, 2.75), (1.0, 0.8), (0.001, 0.0008)])
+@pytest.mark.parametrize(("seconds", "left"), [(30.0, 29.0), (5.0, 4.0), (3.0, 2.4), (0.001, 0.0008)])
 async def test_the_answer_keeps_part_of_the_timeout_for_its_way(seconds: float, left: float) -> None:
     assert deadline_of(100.0, seconds) == pytest.approx(100.0 + left)
