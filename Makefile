@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
+TYPED_BENCHMARKS := $(addprefix benchmarks/,attack_bodies.py attacker.py bodies.py cases.py costs.py reliability.py worst.py)
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-attack bench-facts bench-overload drills e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-attack bench-facts bench-overload bench-worst drills e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
 help: ## Show these targets.
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -34,7 +35,7 @@ lint: install ## Lint and format check, strict types, import layers.
 types: install
 	@mkdir -p build/typing/gpugate && for folder in $(FOLDERS); do ln -sfn ../../../$$folder build/typing/gpugate/$$folder; done
 	MYPYPATH=build/typing $(BIN)/mypy --namespace-packages --explicit-package-bases $(FOLDERS:%=-p gpugate.%)
-	MYPYPATH=build/typing $(BIN)/mypy --strict --explicit-package-bases tests/e2e tests/e2e_gitops
+	MYPYPATH=build/typing $(BIN)/mypy --strict --explicit-package-bases tests/e2e tests/e2e_gitops $(TYPED_BENCHMARKS)
 
 imports: install
 	$(BIN)/lint-imports --no-logo
@@ -60,6 +61,9 @@ drills: install ## Faults and attacks on real servers over loopback; about 5 min
 
 bench-attack: e2e-build ## The worst bodies in a loop at a real apiserver, and what creating GPU pods then takes.
 	$(BIN)/python -m tests.e2e.attack_bench --write $(BENCH_ATTACK)
+
+bench-worst: install ## Search for the object whose review costs most; fails over 100 ms of CPU or on a superlinear curve.
+	$(BIN)/python -m benchmarks.worst --write $(BENCH_WORST)
 
 e2e-build: install ## Build the control plane that the end-to-end tests run on (once; cached).
 	$(BIN)/python -m tests.e2e.controlplane.build

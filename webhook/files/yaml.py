@@ -8,17 +8,20 @@ from typing import Any, Final
 
 import orjson
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scanner import Scanner
 
-#: Largest number of values in one document: nested aliases can exceed any memory.
-_MOST_VALUES: Final = 5_000_000
+#: Largest number of values that the aliases of one document stand for: nested aliases can exceed any memory.
+_MOST_ALIASED: Final = 100_000
 #: Largest depth: far above any Kubernetes object, just below the limit of the YAML writer.
 DEEPEST: Final = 256
+_TOO_DEEP: Final = f"is nested deeper than {DEEPEST} levels"
 #: Characters that end a comment.
 _LINE_ENDS: Final = "\n\0\r\x85\u2028\u2029"
 #: Kubernetes clients read larger integers as floating-point numbers.
@@ -52,6 +55,51 @@ class _Scanner(Scanner):
             if not self.flow_level:
                 self.allow_simple_key = True
 
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # noqa: N803, ANN401 - as in ruamel.yaml
+        """Begin a list or map in brackets, unless it is nested too deeply: each level makes the scanner slower."""
+        if len(self.flow_context) > DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        super().fetch_flow_collection_start(TokenClass, to_push)
+
+
+class _Composer(Composer):
+    """Refuses documents that are nested too deeply, or whose aliases stand for too many values, before these are made."""
+
+    def __init__(self, loader: Any = None) -> None:  # noqa: ANN401 - as in ruamel.yaml
+        super().__init__(loader=loader)
+        #: Number of values of each node that is complete, by its id, and those of the open ones so far.
+        self._sizes: dict[int, int] = {}
+        self._open: list[int] = []
+        self._aliased = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401 - as in ruamel.yaml
+        """Return the next node.
+
+        Raises:
+            ValueError: it is nested too deeply, or the aliases so far expand to too many values.
+        """
+        if not self._open:
+            self._sizes, self._aliased = {}, 0
+        elif len(self._open) > DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        is_alias = self.parser.check_event(AliasEvent)
+        self._open.append(1)
+        try:
+            node = super().compose_node(parent, index)
+        finally:
+            size = self._open.pop()
+        if is_alias:
+            size = self._sizes.get(id(node), 1)
+            self._aliased += size
+            if self._aliased > _MOST_ALIASED:
+                message = f"its aliases expand to more than {_MOST_ALIASED} values: write these values out, or use fewer aliases"
+                raise ValueError(message)
+        elif node.anchor is not None:
+            self._sizes[id(node)] = size
+        if self._open:
+            self._open[-1] += size
+        return node
+
 
 class _Constructor(SafeConstructor):
     """Makes plain JSON values; a date stays a string, as for the Kubernetes clients."""
@@ -79,6 +127,7 @@ _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.cons
 def yaml_reader() -> YAML:
     """Return a YAML 1.1 reader as the Kubernetes clients have it: an unquoted yes or off is a boolean."""
     loader = YAML(typ="safe", pure=True)
+    loader.Composer = _Composer
     loader.Constructor = _Constructor
     loader.Scanner = _Scanner
     loader.version = (1, 1)
@@ -98,19 +147,12 @@ def plain_value(value: Any) -> Any:  # noqa: ANN401 - any YAML value
     """Convert ``value`` to JSON data: string keys, no references.
 
     Raises:
-        ValueError: it is nested too deeply, or its aliases expand to too many values.
+        ValueError: it is nested too deeply, such as a list that has itself as an element.
     """
-    budget = _MOST_VALUES
 
     def convert(item: Any, depth: int) -> Any:  # noqa: ANN401
-        nonlocal budget
-        budget -= 1
-        if budget < 0:
-            message = f"its aliases expand to more than {_MOST_VALUES} values"
-            raise ValueError(message)
         if depth > DEEPEST:
-            message = f"is nested deeper than {DEEPEST} levels"
-            raise ValueError(message)
+            raise ValueError(_TOO_DEEP)
         if isinstance(item, dict):
             return {_key(key): convert(child, depth + 1) for key, child in item.items()}
         if isinstance(item, list | tuple | set):

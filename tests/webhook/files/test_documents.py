@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.webhook.files import documents, yaml
+from gpugate.webhook.files import documents
 from gpugate.webhook.files.documents import Document, UnreadableInput, files_of, read_all
 
 
@@ -222,7 +222,7 @@ BROKEN = {
     "? [1, 2]\n: x\n? {a: b}\n: y\n": "line 3, column 3: found unhashable key",
     "%YAML 3.0\n---\na: 1\n": "line 1, column 1: ",
     "ok: 1\n---\nx: \x01\n": "line 3, column 4: the character U+0001 is not allowed",
-    "a: " + "[" * 900 + "]" * 900 + "\n": "is nested too deeply",
+    "a: " + "[" * 900 + "]" * 900 + "\n": "is nested deeper than 256 levels",
     "a: " + "[" * 300 + "]" * 300 + "\n": "is nested ",
     "a: " + "9" * 400 + "\n": "contains an integer of 1329 bits",
     "a: " + "9" * 5000 + "\n": "line 1, column 4: ",
@@ -245,8 +245,7 @@ def test_the_documents_before_a_broken_one_are_read_and_the_other_files_too(writ
     assert bad.problem.startswith("line 5, column 5: ")
 
 
-def test_a_billion_laughs_end_soon(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml, "_MOST_VALUES", 100_000)
+def test_a_billion_laughs_end_soon(write: Any) -> None:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     lines += [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in zip("abcdefgh", "bcdefghi", strict=True)]
     assert "aliases" in problem(write("\n".join(lines)))

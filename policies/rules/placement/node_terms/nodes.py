@@ -190,19 +190,21 @@ def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) 
     ``known``: keys of taints on nodes that may be added.
     """
     tolerations = list(map(toleration_of, mappings(pods.spec, "tolerations", pods.field())))
-    keys, of_key = frozenset(taint.key for taint in taints), dict[str, tuple[Sequence[Taint], bool]]()
+    keys = frozenset(taint.key for taint in taints)
+    covered: dict[str, bool] = {}
     for at, toleration in enumerate(tolerations):
         key = toleration.key
         # A toleration with a key covers only taints of that key.
         if not key or toleration.operator not in {"Equal", "Exists"} or (key in keys and any(map(toleration.covers, taints))):
             continue
-        if key in keys and key not in of_key:
-            of_key[key] = _taints_of(key, taints, (*tolerations, *map(toleration_of, pods.predicted_tolerations)))
-        same_key, is_covered = of_key.get(key, ((), False))
+        same_key = [taint for taint in taints if taint.key == key] if key in keys else []
         path = pods.field("tolerations", at)
         if same_key:
             # If another toleration covers such a taint, this one may be meant for other nodes.
-            if not is_covered:
+            if key not in covered:
+                others = (*tolerations, *map(toleration_of, pods.predicted_tolerations))
+                covered[key] = any(other.covers(taint) for other in others for taint in same_key)
+            if not covered[key]:
                 yield _differs(path, toleration, same_key)
         elif key not in known and not _is_common_taint(key):
             match = closest_match(key, keys)
@@ -214,12 +216,6 @@ def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) 
                 if match is None
                 else f"Write {match} instead of {key:.80}.",
             )
-
-
-def _taints_of(key: str, taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> tuple[Sequence[Taint], bool]:
-    """Return the taints with this key, and whether ``tolerations`` cover one of them."""
-    same_key = [taint for taint in taints if taint.key == key]
-    return same_key, any(toleration.covers(taint) for toleration in tolerations for taint in same_key)
 
 
 def _is_common_taint(key: str) -> bool:
