@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision
+from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.admission_review import AdmissionResponse, Request
 from gpugate.webhook.admission.held_events import HeldEvents
 from gpugate.webhook.admission.metrics import Metrics
@@ -140,10 +141,10 @@ def _controller(request: Request) -> _Subject | None:
 def _uid_of_new_pod(request: Request) -> str:
     """Return the uid of the pod that ``request`` creates; empty for another object, which the watch would not show."""
     uid = _metadata(request.object).get("uid")
-    creates_pod = (
-        request.operation == "CREATE" and request.kind == "Pod" and request.api_version == "v1" and not request.subresource
-    )
-    return uid if creates_pod and type(uid) is str else ""
+    if type(uid) is not str or request.operation != "CREATE" or request.subresource:
+        return ""
+    kind = kind_of(request.api_version, request.kind)
+    return uid if kind is not None and kind.is_pod else ""
 
 
 def _metadata(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
