@@ -69,6 +69,11 @@ class Connection(web.RequestHandler):
         self.handshake: asyncio.Task[None] | None = None
         self._listener = listener
 
+    async def start(self) -> None:
+        """Serve the connection, unless it was lost before its first turn: aiohttp would fail on an assertion."""
+        if self._manager is not None:
+            await super().start()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
