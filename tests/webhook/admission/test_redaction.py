@@ -65,7 +65,7 @@ def _containers(value: Any) -> list[dict[str, Any]]:
 
 
 def decided(review: dict[str, Any], policies: PolicySet, snapshot: ClusterSnapshot, phase: Phase) -> Decision:
-    workload = open_request(parse_review(deepcopy(review)), snapshot)
+    workload = open_request(parse_review(deepcopy(review)), snapshot, policies.most_pod_sets)
     assert workload is not None
     bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
     return decide(workload, bound, snapshot, phase)
