@@ -4,8 +4,8 @@ import math
 from collections import OrderedDict
 from typing import Final
 
-#: Seconds of one review from which on it counts. A usual one takes a fraction of a millisecond.
-_LONG: Final = 0.002
+#: Seconds of CPU of one review from which on it counts. A usual one takes a fraction of a millisecond.
+_LONG: Final = 0.005
 #: Seconds after which a caller's time counts for a third.
 _MEMORY: Final = 2.0
 #: Seconds below which a caller's time no longer counts.

@@ -80,27 +80,31 @@ class ReviewQueue:
         Raises:
             OverloadedError: the review was given up.
         """
-        if not self._heap and size <= _SMALL and self._has_time() and not self._recent(body, time.monotonic()):
-            return self._timed(decide, body)
+        if not self._heap and size <= _SMALL and not self._recent(body, time.monotonic()):
+            now = time.thread_time()
+            if self._has_time(now):
+                return self._timed(decide, body, now)
         return await self._wait(decide, size, deadline, request, body)
 
     def _recent(self, body: bytes, now: float) -> float:
         """Return the seconds that long reviews of the same caller have taken of late."""
         return self._callers.spent(caller_of(body), now) if self._callers else 0.0
 
-    def _timed(self, decide: Decide, body: bytes) -> bytes | None:
-        """Decide a review, and remember who asked if it took long."""
-        started = time.monotonic()
+    def _timed(self, decide: Decide, body: bytes, started: float) -> bytes | None:
+        """Decide a review that ``started`` at this CPU time, and remember who asked if it took much of it."""
+        before = time.monotonic()
         try:
             return decide()
         finally:
             now = time.monotonic()
-            if Callers.is_long(now - started):
-                self._callers.add(caller_of(body), now - started, now)
+            # A review took no more CPU than time, and a look at the CPU time is a system call.
+            if Callers.is_long(now - before):
+                spent = time.thread_time() - started
+                if Callers.is_long(spent):
+                    self._callers.add(caller_of(body), spent, now)
 
-    def _has_time(self) -> bool:
-        """Return whether this turn of the event loop has time for another review."""
-        now = time.thread_time()
+    def _has_time(self, now: float) -> bool:
+        """Return whether this turn of the event loop has time for another review; ``now``: the CPU time."""
         if not self._turn_ends:
             self._turn_ends = now + _TURN
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -147,14 +151,14 @@ class ReviewQueue:
                 await asyncio.sleep(rest)
                 started = now = time.thread_time()
                 while self._heap and now < started + _TURN:
-                    self._decide(heapq.heappop(self._heap))
+                    self._decide(heapq.heappop(self._heap), now)
                     now = time.thread_time()
                 spent = now - started
                 rest = min(_REST * spent, _LONGEST_REST) if spent > 2 * _TURN else 0.0
         finally:
             self._worker = None
 
-    def _decide(self, waiting: _Waiting) -> None:
+    def _decide(self, waiting: _Waiting, started: float) -> None:
         if waiting.answer.done():
             return
         if waiting.request.transport is None:
@@ -162,7 +166,7 @@ class ReviewQueue:
             waiting.answer.set_exception(self._shedding.error("gone"))
             return
         try:
-            answer = self._timed(waiting.decide, waiting.body)
+            answer = self._timed(waiting.decide, waiting.body, started)
         except Exception as error:  # noqa: BLE001 - raised where the review waits
             waiting.answer.set_exception(error)
         else:
