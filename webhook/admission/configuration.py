@@ -17,7 +17,7 @@ _TEMPLATES: Final = [kind for kind in KINDS if kind.is_built_in and not kind.is_
 _SCHEDULED: Final = [kind for kind in KINDS if kind.is_built_in and kind.scheduled]
 _HEADS: Final = {
     "mutate": """\
-# Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
+# Written by `make docs` from policies/workloads/kinds, configuration.py and conditions.py in webhook/admission: change it there.
 #
 # Changes objects that request an accelerator. Without an answer of gpugate they pass unchanged: the validating webhooks
 # check the final object.
@@ -25,7 +25,7 @@ _HEADS: Final = {
 # The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
 """,
     "validate": """\
-# Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
+# Written by `make docs` from policies/workloads/kinds, configuration.py and conditions.py in webhook/admission: change it there.
 #
 # Checks the final state of objects that request an accelerator. Without an answer of gpugate only these are refused.
 # The webhooks called takers-... get objects without a request that can access devices or accelerator nodes. Without an answer

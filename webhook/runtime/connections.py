@@ -24,7 +24,8 @@ _HEAD: Final = 10.0
 _IDLE: Final = 120
 #: Seconds until an answer that the client does not read is given up.
 _UNREAD: Final = 30.0
-#: Age in seconds from which a connection without a request is closed for a new one before idle ones are.
+#: Age in seconds from which a connection without a request is closed for a new one before idle ones are, and seconds after an
+#: answer in which a connection is not idle yet: its client is likely to send the next review.
 _FRESH: Final = 1.0
 #: Seconds between two looks at all connections.
 _INTERVAL: Final = 1.0
@@ -55,8 +56,9 @@ class State(IntEnum):
     NO_REQUEST = 0
     IDLE = 1
     FRESH = 2
-    BODY = 3
-    BUSY = 4
+    RECENT = 3
+    BODY = 4
+    BUSY = 5
 
 
 class Connection(web.RequestHandler):
@@ -86,8 +88,10 @@ class Connection(web.RequestHandler):
         request = self._current_request
         if request is not None:
             return State.BUSY if request.content.is_eof() else State.BODY, self._next_keepalive_close_time
-        waits = self._waiter is not None and not self._waiter.done()
-        return State.IDLE if waits else State.BUSY, self._next_keepalive_close_time
+        if self._waiter is None or self._waiter.done():
+            return State.BUSY, self._next_keepalive_close_time
+        answered = self._next_keepalive_close_time - _IDLE
+        return State.IDLE if now - answered > _FRESH else State.RECENT, answered
 
     def abort(self) -> None:
         """Close at once, without waiting for the client."""
