@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.attack_bodies import DENSEST, WORST
-from tests.e2e.attack import AT_MOST, measure, opened, ratio
+from tests.e2e.attack import measure, opened, ratio
 from tests.e2e.attack_bench import table
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tests.e2e.attack import Site
 
 pytestmark = pytest.mark.e2e
+
+#: How many times longer the p99 of a creation may take than under the webhook that allows everything. On two cores that the
+#: apiserver, the attacker and the replica share it was 1.0 to 1.9: more than 2.5 is a fault. `make bench-attack` holds 1.3.
+_AT_MOST = 2.5
 
 
 @pytest.fixture(scope="module")
@@ -40,4 +44,4 @@ def test_gpu_pods_of_others_are_admitted_in_time_while_one_user_sends_the_worst_
             assert phase.sent > 0
             assert phase.reviews > 2 * len(phase.created)
             assert set().union(*(one.keys() for one in phase.answers.values())) & {"200", "403", "409", "422"}
-    assert ratio(phases) <= AT_MOST
+    assert ratio(phases) <= _AT_MOST

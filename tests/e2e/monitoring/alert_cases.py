@@ -337,7 +337,7 @@ OWN_CASES: tuple[Case, ...] = (
         "every check finds a key of another certificate",
         {own("gpugate_serving_certificate_rejected_total", reason="key-mismatch"): "0+3x60"},
         "20m",
-        ({"instance": "10.0.0.1:8443", "reason": "key-mismatch"},),
+        ({"instance": "10.0.0.1:8080", "reason": "key-mismatch"},),
     ),
     Case(
         "GpugateCertificateRejected",
