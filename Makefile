@@ -56,7 +56,7 @@ bench-overload: install ## Reviews from 400 connections at once: latency, share 
 bench-facts: install ## The cost of a snapshot of 5,000 nodes and 100,000 pods; fails if reviews get slower with it.
 	$(BIN)/python -m benchmarks.facts $(BENCH_FACTS)
 
-drills: install ## Faults and attacks on real servers over loopback; about 5 minutes; writes docs/operate/reliability.md.
+drills: install ## Faults and attacks on real servers over loopback; about 4 minutes; writes docs/operate/reliability.md.
 	$(BIN)/python -m pytest tests/drills -v --write-page -o tmp_path_retention_policy=failed
 
 bench-attack: e2e-build ## The worst bodies in a loop at a real apiserver, and what creating GPU pods then takes.
