@@ -46,6 +46,11 @@ def _problem(status: int, message: str) -> web.Response:
     return web.Response(status=status, text=message + "\n")
 
 
+def _forget_frames(error: Exception) -> None:
+    """Drop the frames that ``error`` keeps alive, and the body in them, which only the garbage collector would free."""
+    error.__traceback__ = error.__context__ = None
+
+
 @lru_cache(maxsize=256)
 def timeout_of(query: str) -> float:
     """Return the timeout of the apiserver in seconds, from its query ``timeout=3s`` (or ``500ms``); the longest by default.
@@ -107,8 +112,10 @@ def _review_handler(
             metrics.refused_body(error.reason)
             return _problem(400, str(error))
         except OverloadedError as error:
+            _forget_frames(error)
             return overloaded(error, deadline)
         except tuple(_BODY_PROBLEMS) as error:
+            _forget_frames(error)
             reason, status, message = _BODY_PROBLEMS[type(error)]
             metrics.refused_body(reason)
             return _problem(status, message)

@@ -6,7 +6,7 @@ from typing import Final
 #: Options of glibc's `mallopt`, and the size from which memory is taken from the system by itself. Bytes.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_LARGE: Final = 1024 * 1024
+_LARGE: Final = 128 * 1024
 
 
 def return_large_memory() -> None:
