@@ -94,14 +94,12 @@ def _review_handler(
             decided = time.monotonic()
             may_wait = deadline - arrived > 2 * _LAG
             answer = await reviews.answer(
-                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait, timeout=timeout),
-                *(len(body), deadline, request, body),
+                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait, timeout=timeout), body, deadline, request
             )
             if answer is None:
                 await asyncio.gather(wait_for_the_watch(_LAG), state.rediscovered())
                 answer = await reviews.answer(
-                    lambda: handler.answer(endpoint, body, timeout=timeout, since=decided),
-                    *(len(body), deadline, request, body),
+                    lambda: handler.answer(endpoint, body, timeout=timeout, since=decided), body, deadline, request
                 )
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
@@ -116,7 +114,7 @@ def _review_handler(
             return overloaded(error, deadline)
         except tuple(_BODY_PROBLEMS) as error:
             _forget_frames(error)
-            reason, status, message = _BODY_PROBLEMS[type(error)]
+            reason, status, message = next(problem for kind, problem in _BODY_PROBLEMS.items() if isinstance(error, kind))
             metrics.refused_body(reason)
             return _problem(status, message)
 

@@ -74,17 +74,17 @@ class ReviewQueue:
         """Return the number of reviews that wait."""
         return len(self._heap)
 
-    async def answer(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest, body: bytes = b"") -> bytes | None:
-        """Return what ``decide`` returns for a ``body`` of ``size`` bytes, until ``deadline`` on the monotonic clock.
+    async def answer(self, decide: Decide, body: bytes, deadline: float, request: web.BaseRequest) -> bytes | None:
+        """Return what ``decide`` returns for the review in ``body``, until ``deadline`` on the monotonic clock.
 
         Raises:
             OverloadedError: the review was given up.
         """
-        if not self._heap and size <= _SMALL and not self._recent(body, time.monotonic()):
+        if not self._heap and len(body) <= _SMALL and not self._recent(body, time.monotonic()):
             now = time.thread_time()
             if self._has_time(now):
                 return self._timed(decide, body, now)
-        return await self._wait(decide, size, deadline, request, body)
+        return await self._wait(decide, body, deadline, request)
 
     def _recent(self, body: bytes, now: float) -> float:
         """Return the seconds that long reviews of the same caller have taken of late."""
@@ -113,11 +113,11 @@ class ReviewQueue:
     def _end_turn(self) -> None:
         self._turn_ends = 0.0
 
-    async def _wait(self, decide: Decide, size: int, deadline: float, request: web.BaseRequest, body: bytes) -> bytes | None:
+    async def _wait(self, decide: Decide, body: bytes, deadline: float, request: web.BaseRequest) -> bytes | None:
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        order = now + min(size / _BYTES_PER_SECOND + self._recent(body, now), (deadline - now) / 2)
+        order = now + min(len(body) / _BYTES_PER_SECOND + self._recent(body, now), (deadline - now) / 2)
         waiting = _Waiting(order, decide, body, request, loop.create_future())
-        held = self._bodies.hold(size, lambda error: self._give_up(waiting, error))
+        held = self._bodies.hold(len(body), lambda error: self._give_up(waiting, error))
         try:
             heapq.heappush(self._heap, waiting)
             if len(self._heap) > self._most:

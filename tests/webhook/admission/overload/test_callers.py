@@ -73,7 +73,7 @@ def test_many_callers_take_no_more_room() -> None:
 
 
 async def _answer(queue: ReviewQueue, decide: Callable[[], bytes], sent: bytes) -> bytes | None:
-    return await queue.answer(decide, len(sent), time.monotonic() + 60, _CONNECTED, sent)
+    return await queue.answer(decide, sent, time.monotonic() + 60, _CONNECTED)
 
 
 @pytest.mark.asyncio

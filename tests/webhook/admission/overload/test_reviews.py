@@ -54,7 +54,7 @@ class Reviews:
 
     def ask(self, name: str, size: int, patience: float = 60.0, **options: Any) -> asyncio.Task[bytes | None]:
         request = options.pop("request", CONNECTED)
-        answer = self.queue.answer(self.decision(name, **options), size, time.monotonic() + patience, request)
+        answer = self.queue.answer(self.decision(name, **options), bytes(size), time.monotonic() + patience, request)
         return asyncio.create_task(answer, name=name)
 
 
@@ -66,7 +66,7 @@ async def waiting(made: Reviews, number: int) -> None:
 
 async def test_a_small_review_is_decided_at_once_where_none_waits() -> None:
     made = Reviews()
-    asked = made.queue.answer(made.decision("only"), SMALL, time.monotonic() + 60, CONNECTED)
+    asked = made.queue.answer(made.decision("only"), bytes(SMALL), time.monotonic() + 60, CONNECTED)
     with pytest.raises(StopIteration) as ended:
         asked.send(None)
     assert ended.value.value == b"only"
