@@ -16,8 +16,8 @@ from gpugate.policies.engine.checks import check_all
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.findings import Judged, Level, judge
 from gpugate.policies.framework.decision import BoundRule, Decision
-from gpugate.policies.kube.fields import lookup
-from gpugate.policies.workloads.kinds.owners import OwnerDoubt
+from gpugate.policies.kube.fields import Object, lookup
+from gpugate.policies.workloads.kinds.owners import OwnerDoubt, ServedKinds
 from gpugate.policies.workloads.workload import Workload
 
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
@@ -43,12 +43,23 @@ def is_controller(user: str, listed: Collection[str]) -> bool:
     return user.startswith(_SERVICE_ACCOUNT) and f"{user.rpartition(':')[0]}:*" in listed
 
 
-def doubt_about_owner(workload: Workload, user: str, listed: Collection[str], snapshot: ClusterSnapshot) -> OwnerDoubt | None:
-    """Return the doubt about the controller of ``workload``, which ``user`` names; None without one, or if it is believed."""
+def _named_by_user(
+    workload: Workload, user: str, listed: Collection[str], snapshot: ClusterSnapshot
+) -> tuple[Object, ServedKinds] | None:
+    """Return the controller of ``workload`` and the kinds that the cluster serves; None if no doubt is possible."""
     owner = workload.controller()
     if owner is None or snapshot.served is None or is_controller(user, listed):
         return None
-    doubt = OwnerDoubt(snapshot.served)
+    return owner, snapshot.served
+
+
+def doubt_about_owner(workload: Workload, user: str, listed: Collection[str], snapshot: ClusterSnapshot) -> OwnerDoubt | None:
+    """Return the doubt about the controller of ``workload``, which ``user`` names; None without one, or if it is believed."""
+    named = _named_by_user(workload, user, listed, snapshot)
+    if named is None:
+        return None
+    owner, served = named
+    doubt = OwnerDoubt(served)
     if doubt.rejects(owner):
         return doubt
     uid = owner.get("uid")
@@ -63,10 +74,11 @@ def doubt_about_owner(workload: Workload, user: str, listed: Collection[str], sn
 
 def rests_on_discovery(workload: Workload, user: str, listed: Collection[str], snapshot: ClusterSnapshot) -> bool:
     """Return whether the owner of ``workload`` counts as none only because the cluster does not serve its kind."""
-    owner = workload.controller()
-    if owner is None or snapshot.served is None or is_controller(user, listed):
+    named = _named_by_user(workload, user, listed, snapshot)
+    if named is None:
         return False
-    return not snapshot.served.may_own(owner) and snapshot.served.may_come(owner)
+    owner, served = named
+    return not served.may_own(owner) and served.may_come(owner)
 
 
 def unconfirmed(workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision) -> list[Judged]:
