@@ -186,13 +186,10 @@ def before_update(finding: Finding) -> Finding:
 
 def _without_edits(findings: Iterable[Finding], workload: Workload, params: ObjectSizeParams) -> list[Finding]:
     """Return ``findings`` without those of counts that the edits of rules explain."""
-    counts, limits = count(workload, params.most_read), params.model_dump()
-    return [
-        finding
-        for finding in findings
-        for field in (_FIELDS[finding.reason],)
-        if finding.measure > limits[field] + _most_added(field, counts, limits[field])
-    ]
+    counts = count(workload, params.most_read)
+    fields = ((finding, _FIELDS[finding.reason]) for finding in findings)
+    with_limits = ((finding, field, getattr(params, field)) for finding, field in fields)
+    return [finding for finding, field, limit in with_limits if finding.measure > limit + _most_added(field, counts, limit)]
 
 
 def _most_added(field: str, counts: Mapping[str, int], limit: int) -> int:
