@@ -17,6 +17,7 @@ from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
+from gpugate.policies.kube.names import MIRROR
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.rules.queueing import queue
 from gpugate.policies.rules.registry import BY_ID, RULES
@@ -160,7 +161,7 @@ def _is_reviewed(workload: Workload) -> bool:
     Deployment), a validator pod of the GPU operator, and an UPDATE that changes no spec, label or annotation.
     """
     if workload.is_pod():
-        is_copy = "kubernetes.io/config.mirror" in workload.annotations()
+        is_copy = MIRROR in workload.annotations()
     else:
         is_owned = workload.kind.is_revision_of_owner and workload.controller() is not None
         is_copy = is_owned and workload.owner_doubt is None

@@ -3,6 +3,8 @@
 from typing import Final
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+#: The annotation of the mirror of a static pod, which the kubelet writes.
+MIRROR: Final = "kubernetes.io/config.mirror"
 #: Fields of node and pod affinity.
 REQUIRED_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_AFFINITY: Final = "preferredDuringSchedulingIgnoredDuringExecution"

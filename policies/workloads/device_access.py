@@ -19,7 +19,7 @@ from pydantic import Field
 from gpugate.policies.kube.accelerators import may_be_accelerator
 from gpugate.policies.kube.cel import UNIQUE
 from gpugate.policies.kube.fields import Object, lookup, mapping, mappings, sequence
-from gpugate.policies.kube.names import REQUIRED_AFFINITY
+from gpugate.policies.kube.names import MIRROR, REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
@@ -57,7 +57,6 @@ _DEVICE_FILES: Final = re.compile(DEVICE_FILES)
 _KEEPING_OFF: Final = (None, "", "NoSchedule")
 #: The name of the node in an entry of the managed fields.
 _NODE_NAME: Final = ("fieldsV1", "f:spec", "f:nodeName")
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 @lru_cache(maxsize=1024)
@@ -155,7 +154,7 @@ def may_crowd_gpu_nodes(workload: Workload) -> bool:
     )
     if not crowding or workload.namespace in SYSTEM_NAMESPACES or is_of_daemon_set(workload):
         return False
-    return not (workload.is_pod() and _MIRROR in workload.annotations())
+    return not (workload.is_pod() and MIRROR in workload.annotations())
 
 
 def is_of_daemon_set(workload: Workload) -> bool:

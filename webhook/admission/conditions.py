@@ -13,6 +13,7 @@ from gpugate.policies.engine.owners import identities_of
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.cel import literal
 from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.names import MIRROR
 from gpugate.policies.kube.taints import CPU_KEY, MARKING_WORDS, NETWORK_KEYS
 from gpugate.policies.workloads.device_access import (
     AVOIDING,
@@ -78,7 +79,7 @@ def _is_no(controller: str) -> str:
 
 #: Conditions that exclude objects, by name.
 EXCLUDING: Final = {
-    "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
+    "is-no-mirror-pod": f"!('{MIRROR}' in object.metadata.?annotations.orValue({{}}))",
     "is-no-replica-set-of-a-controller": (
         f"request.resource.resource != '{_REVISION.resource}' ||\n{_OWNERS}.size() > {OWNERS} ||\n"
         f"!{_OWNERS}.exists(owner, owner.?controller.orValue(false)) ||\n{_is_no('deployment')}"
