@@ -8,12 +8,30 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from gpugate.certs.inspect import CertificateError
 from gpugate.certs.issue import KeyPair
 from gpugate.certs.store import ensure
 from gpugate.webhook.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+#: Largest content of a TLS record, and so of one read. Bytes.
+_RECORD: Final = 16 * 1024
+
+
+class _Connection(ssl.SSLObject):
+    """A TLS connection whose reads take the memory of one record.
+
+    OpenSSL returns at most one record for each read, but uvloop asks for 256 KiB. Memory of that size comes from the system and
+    goes back to it each time (`gpugate.webhook.runtime.memory`).
+    """
+
+    def read(self, len: int = _RECORD, buffer: "WriteableBuffer | None" = None) -> bytes:  # noqa: A002 - ssl's own name
+        """Return at most ``len`` bytes, of one record."""
+        return super().read(min(len, _RECORD), buffer)
 
 
 def self_signed(directory: Path, hostnames: list[str]) -> tuple[Path, Path]:
@@ -52,6 +70,7 @@ def context_maker(*, tls_1_2: bool, client_ca: Path | None) -> Callable[[], ssl.
 def _context(version: ssl.TLSVersion, client_ca: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = version
+    context.sslobject_class = _Connection
     context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:
         with _nameless(client_ca) as file:

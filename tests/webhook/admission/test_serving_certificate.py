@@ -7,8 +7,9 @@ import io
 import os
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -507,3 +508,26 @@ def test_a_start_with_an_impossible_clock_is_alive_and_unready(tmp_path: Path, c
     new_context = tls.context_maker(tls_1_2=False, client_ca=None)
     made = ServingCertificate(paths, new_context, Log(io.StringIO()), Metrics(), lambda: clock)
     assert "there is no usable serving certificate: the serving certificate" in made.not_ready
+
+
+def test_a_read_of_a_connection_takes_the_memory_of_one_record() -> None:
+    context = tls.context_maker(tls_1_2=False, client_ca=None)()
+    tls.use_pair(context, pair())
+    from_client, from_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cadata=_CA.certificate_pem.decode()).wrap_bio(
+        from_server, from_client, server_hostname="localhost"
+    )
+    server = context.wrap_bio(from_client, from_server, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    body = b"x" * 40_000
+    client.write(body)
+    tracemalloc.start()
+    try:
+        received = [server.read(256 * 1024) for _ in range(3)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert b"".join(received) == body
+    assert peak < 80_000
