@@ -13,7 +13,7 @@ from aiohttp import web
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission import tls
-from gpugate.webhook.admission.app import make_app
+from gpugate.webhook.admission.app import make_handler
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.diagnostics import make_diagnostics_app
 from gpugate.webhook.admission.held_events import HeldEvents
@@ -119,18 +119,19 @@ async def serve(options: ServerOptions, log: Log) -> None:
         tasks.append(asyncio.create_task(review_recorder.run(), name="recording"))
     intake = Intake()
     metrics.registry.register(intake)
-    runner = web.AppRunner(
-        make_app(
-            state,
-            metrics,
-            log,
-            ledger=ledger,
-            denials=denials,
-            review_recorder=review_recorder,
-            client_names=options.client_names if authenticated else None,
-            intake=intake,
+    runner = web.ServerRunner(
+        web.Server(
+            make_handler(
+                state,
+                metrics,
+                log,
+                ledger=ledger,
+                denials=denials,
+                review_recorder=review_recorder,
+                client_names=options.client_names if authenticated else None,
+                intake=intake,
+            )
         ),
-        access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
     )

@@ -102,7 +102,7 @@ class Connection(web.RequestHandler):
 
 
 class Listener(web.BaseSite):
-    """Listens at addresses for an `AppRunner`, and bounds the connections.
+    """Listens at addresses for a runner, and bounds the connections.
 
     Attributes:
         closed: connections that were closed or not accepted, by reason.
@@ -110,7 +110,7 @@ class Listener(web.BaseSite):
 
     def __init__(
         self,
-        runner: web.AppRunner,
+        runner: web.BaseRunner,
         address: tuple[str, int],
         log: Log,
         context: ssl.SSLContext | None = None,

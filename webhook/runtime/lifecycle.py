@@ -13,7 +13,7 @@ from gpugate.webhook.runtime.log import Log
 
 
 async def listen(
-    runner: web.AppRunner,
+    runner: web.BaseRunner,
     host: str,
     port: int,
     log: Log,

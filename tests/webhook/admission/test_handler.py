@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy import binding
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.admission import handler as handlers
 from gpugate.webhook.admission.admission_review import BadRequestError
-from gpugate.webhook.admission.app import make_app
+from gpugate.webhook.admission.app import make_handler
 from gpugate.webhook.files.inputs import load_facts
 from tests.shared.reviews import (
     CLUSTER,
@@ -353,7 +353,7 @@ def broken_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 async def ask_app(door: InProcess, endpoint: str) -> tuple[int, bytes, str]:
-    async with TestClient(TestServer(make_app(door.state, door.metrics, door.log))) as client:
+    async with TestClient(RawTestServer(make_handler(door.state, door.metrics, door.log))) as client:
         answer = await client.post(f"/{endpoint}", json=admission(pod(memory="16Gi", request="16Gi"), uid="broken"))
         body = await answer.read()
         return answer.status, body, door.metrics.text().decode()

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient
 
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
@@ -31,7 +31,7 @@ def _facts(*objects: dict[str, Any]) -> ClusterSnapshot:
 
 
 async def _validated(state: CurrentState, obj: dict[str, Any], ledger: InFlightLedger | None) -> dict[str, Any]:
-    async with TestClient(TestServer(app.make_app(state, Metrics(), Log(io.StringIO()), ledger=ledger))) as client:
+    async with TestClient(RawTestServer(app.make_handler(state, Metrics(), Log(io.StringIO()), ledger=ledger))) as client:
         answer = await client.post("/validate", data=orjson.dumps(admission(obj)))
         response: dict[str, Any] = orjson.loads(await answer.read())["response"]
         return response

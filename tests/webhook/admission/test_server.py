@@ -291,6 +291,28 @@ def test_other_paths_are_not_found(server: Server, path: str) -> None:
     assert server.post(path, admission(pod())).status == 404
 
 
+def test_a_client_that_asks_first_is_told_to_send_its_body(server: Server) -> None:
+    body = orjson.dumps(admission(pod()))
+    head = f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as plain,
+        server.context().wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        secured.sendall(f"{head}Expect: 100-Continue\r\n\r\n".encode())
+        assert secured.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        secured.sendall(body)
+        answer = secured.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert well_formed(answer.partition(b"\r\n\r\n")[2])["allowed"]
+    assert post_raw(server, f"{head}Expect: cake\r\n\r\n", body).startswith(b"HTTP/1.1 417 ")
+
+
+def test_a_probe_may_ask_for_the_head_alone(server: Server) -> None:
+    answer = post_raw(server, "HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert not answer.partition(b"\r\n\r\n")[2]
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_a_body_that_is_not_compressed_as_it_says_is_a_bad_request(server: Server, encoding: str) -> None:
     answer = server.post("/mutate", b"no such encoding", **{"Content-Encoding": encoding})

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient
 
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
@@ -39,7 +39,7 @@ def _owned() -> dict[str, Any]:
 
 
 async def _answered(state: CurrentState, endpoint: str = "validate") -> dict[str, Any]:
-    async with TestClient(TestServer(app.make_app(state, Metrics(), Log(io.StringIO()), ledger=InFlightLedger()))) as client:
+    async with TestClient(RawTestServer(app.make_handler(state, Metrics(), Log(io.StringIO()), ledger=InFlightLedger()))) as client:
         review = admission(_owned())
         review["request"]["userInfo"] = {"username": "alice"}
         answer = await client.post(f"/{endpoint}", data=orjson.dumps(review))

@@ -51,7 +51,7 @@ class Bodies:
         """Return the bytes of all bodies that arrive or wait."""
         return self._bytes
 
-    async def read(self, request: web.Request, deadline: float) -> bytes:
+    async def read(self, request: web.BaseRequest, deadline: float) -> bytes:
         """Return the body of ``request``, if it arrives until ``deadline`` on the monotonic clock.
 
         Raises:

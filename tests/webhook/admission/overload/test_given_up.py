@@ -8,9 +8,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient
 
-from gpugate.webhook.admission.app import make_app
+from gpugate.webhook.admission.app import make_handler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.overload.intake import Intake
 from gpugate.webhook.admission.overload.shedding import OverloadedError
@@ -42,10 +42,10 @@ async def test_the_body_of_a_review_that_was_given_up_is_freed_without_the_garba
             raise error from None
 
     monkeypatch.setattr(intake.reviews, "answer", give_up)
-    app = make_app(CurrentState(), Metrics(), Log(io.StringIO()), intake=intake)
+    app = make_handler(CurrentState(), Metrics(), Log(io.StringIO()), intake=intake)
     gc.disable()
     try:
-        async with TestClient(TestServer(app)) as client:
+        async with TestClient(RawTestServer(app)) as client:
             answer = await client.post("/validate?timeout=3s", data=b"{}")
             assert answer.status in {429, 503}
             assert [body() for body in bodies] == [None]
