@@ -3,11 +3,14 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from email.utils import formatdate
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import SERVER_SOFTWARE
 
 from gpugate.webhook.admission.admission_review import BadRequestError
 from gpugate.webhook.admission.callers import rejection
@@ -35,6 +38,47 @@ _BODY_PROBLEMS: Final[dict[type[Exception], tuple[str, int, str]]] = {
 }
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class _Answer(web.StreamResponse):
+    """A status 200 with JSON, for HTTP/1.1 on a connection that stays open: what nearly each review gets.
+
+    It is the answer that a `web.Response` gives, and takes less time.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self._json = body
+
+    @property
+    def keep_alive(self) -> bool:
+        """Return that the connection stays open."""
+        return True
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Write the whole answer."""
+        await request.writer.write_eof(b"%bContent-Length: %d\r\n\r\n%b" % (_head(int(time.time())), len(self._json), self._json))
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Do nothing: everything is written."""
+
+
+@lru_cache(maxsize=1)
+def _head(now: int) -> bytes:
+    """Return the head of answers in one second, without the length."""
+    fields = f"Content-Type: application/json\r\nDate: {formatdate(now, usegmt=True)}\r\nServer: {SERVER_SOFTWARE}\r\n"
+    return f"HTTP/1.1 200 OK\r\n{fields}".encode()
+
+
+def _answer(request: web.BaseRequest, body: bytes, *, draining: bool) -> web.StreamResponse:
+    if request.version == HttpVersion11 and request.keep_alive and not draining:
+        return _Answer(body)
+    response = web.Response(body=body, headers=_JSON)
+    if draining:
+        # Send the apiserver's next review to another replica.
+        response.force_close()
+    return response
 
 
 async def wait_for_the_watch(seconds: float) -> None:
@@ -101,11 +145,8 @@ def _review_handler(
                 answer = await reviews.answer(
                     lambda: handler.answer(endpoint, body, timeout=timeout, since=decided), body, deadline, request
                 )
-            response = web.Response(body=answer, headers=_JSON)
-            if state.draining:
-                # Send the apiserver's next review to another replica.
-                response.force_close()
-            return response  # noqa: TRY300 - every line above may raise
+                assert answer is not None  # noqa: S101 - it was not deferred again
+            return _answer(request, answer, draining=state.draining)
         except BadRequestError as error:
             metrics.refused_body(error.reason)
             return _problem(400, str(error))

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,21 @@ def test_reviews_come_by_post_only(server: Server, method: str, path: str) -> No
 @pytest.mark.parametrize("path", ["/", "/Mutate", "/mutate/", "/validate/x", "/../healthz", "/%2e%2e/etc/passwd", "/debug/pprof"])
 def test_other_paths_are_not_found(server: Server, path: str) -> None:
     assert server.post(path, admission(pod())).status == 404
+
+
+def test_a_connection_that_stays_open_gets_the_answer_that_a_closing_one_gets(server: Server) -> None:
+    body = admission(pod())
+    kept, closing = server.post("/mutate", body), server.post("/mutate", body, Connection="close")
+    assert kept.body == closing.body
+    length = str(len(kept.body))
+    for answer in (kept, closing):
+        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.headers["Content-Length"] == length
+        assert abs(parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()) < PATIENCE
+    assert {*kept.headers} == {*closing.headers} - {"Connection"}
+    assert kept.headers["Server"] == closing.headers["Server"]
+    head = f"POST /mutate HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nContent-Length: {len(orjson.dumps(body))}\r\n\r\n"
+    assert b"\r\nConnection: keep-alive\r\n" in post_raw(server, head, orjson.dumps(body))
 
 
 def test_a_client_that_asks_first_is_told_to_send_its_body(server: Server) -> None:
