@@ -19,14 +19,20 @@ WITHHELD: Final = "(name withheld)"
 _NAME: Final = re.compile(r"(?<![A-Za-z0-9._/-])[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?![._-]*[A-Za-z0-9/])")
 
 
+#: Changes of rules whose notes are remembered.
+_MOST: Final = 1024
+
+
 class NameFilter:
     """Replaces names in decisions; keeps the set of node names as long as the nodes stay the same."""
 
-    __slots__ = ("_nodes", "_shapes")
+    __slots__ = ("_nodes", "_plain", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: tuple[NodeShape, ...] = ()
         self._nodes: frozenset[str] = frozenset()
+        #: Notes without the name of a node. Most notes come again and again.
+        self._plain: set[tuple[str, ...]] = set()
 
     def filtered(self, decision: Decision, snapshot: ClusterSnapshot) -> Decision:
         """Return ``decision`` without the names in its texts; the same decision if it contains none."""
@@ -34,12 +40,10 @@ class NameFilter:
             return decision
         if snapshot.shapes is not self._shapes:
             self._shapes, self._nodes = snapshot.shapes, _node_names(snapshot.shapes)
-        nodes = self._nodes
-        changes = (decision.changes, decision.would_change)
-        if not (
-            any(any(not nodes.isdisjoint(_names_in(note)) for note in change.notes) for part in changes for change in part)
-            or any(_named(judged.finding, nodes) for judged in decision.findings)
-        ):
+            self._plain.clear()
+        nodes, plain = self._nodes, self._plain
+        changes = [change for part in (decision.changes, decision.would_change) for change in part if change.notes not in plain]
+        if not (any(map(self._noted, changes)) or any(_named(judged.finding, nodes) for judged in decision.findings)):
             return decision
         return replace(
             decision,
@@ -47,6 +51,15 @@ class NameFilter:
             changes=_changes_without(decision.changes, nodes),
             would_change=_changes_without(decision.would_change, nodes),
         )
+
+    def _noted(self, change: Change) -> bool:
+        """Return whether the notes of ``change`` have the name of a node; remember notes that have none."""
+        if any(not self._nodes.isdisjoint(_NAME.findall(note)) for note in change.notes):
+            return True
+        if len(self._plain) >= _MOST:
+            self._plain.clear()
+        self._plain.add(change.notes)
+        return False
 
 
 def _named(finding: Finding, nodes: frozenset[str]) -> bool:

@@ -164,3 +164,18 @@ def test_new_nodes_are_known_as_soon_as_a_snapshot_has_them() -> None:
     assert name_filter.filtered(decision, snapshot_from_objects([node("gpu-7")])) is decision
     shown = name_filter.filtered(decision, snapshot_from_objects([node("gpu-7"), node("late-1")]))
     assert shown.findings[0].finding.message == "(name withheld)"
+
+
+def test_new_nodes_are_known_in_notes_that_were_seen_before() -> None:
+    name_filter, decision = NameFilter(), Decision(changes=[Change("r", ("fits late-1",))])
+    for _ in range(2):
+        assert name_filter.filtered(decision, snapshot_from_objects([node("gpu-7")])) is decision
+    shown = name_filter.filtered(decision, snapshot_from_objects([node("gpu-7"), node("late-1")]))
+    assert shown.changes == [Change("r", ("fits (name withheld)",))]
+
+
+def test_notes_of_many_changes_do_not_fill_the_memory() -> None:
+    name_filter, nodes = NameFilter(), snapshot_from_objects([node("gpu-7")])
+    for number in range(3000):
+        name_filter.filtered(Decision(changes=[Change("r", (f"{number} GPUs",))]), nodes)
+    assert len(name_filter._plain) <= 1024
