@@ -97,10 +97,14 @@ class Workload:
 
     def annotation(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or that of its only template; None if neither has it."""
+        if self._is_pod and key not in self.annotations():
+            return None
         return self._annotation(key, most=1)
 
     def agreed(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or the equal one of all its templates; None if there is none."""
+        if self._is_pod and key not in self.annotations():
+            return None
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
