@@ -65,11 +65,9 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
 
 def _pending(labels: Object, snapshot: ClusterSnapshot) -> list[str]:
     """Return the kinds that the check of a workload with these ``labels`` needs and that are not synced yet."""
-    known = snapshot.known
-    pending = [kind for kind in _NEEDED if known.get(kind) is SyncState.PENDING]
-    if PRIORITY_CLASS in labels and known.get("workloadpriorityclasses") is SyncState.PENDING:
-        pending.append("workloadpriorityclasses")
-    return pending
+    needed = (*_NEEDED, "workloadpriorityclasses") if PRIORITY_CLASS in labels else _NEEDED
+    known, pending = snapshot.known, SyncState.PENDING
+    return [kind for kind in needed if known.get(kind) is pending]
 
 
 def _check_priority(workload: Workload, labels: Object, snapshot: ClusterSnapshot) -> Iterator[Finding]:
