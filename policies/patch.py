@@ -92,7 +92,8 @@ class PatchBuilder:
         return parent[index]
 
     def _add_branch(self, parent: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        depth, above = 0, self.root
+        above: Any = self.root
+        depth = 0
         while above is not parent:
             above, depth = above[path[depth]], depth + 1
         for key in reversed(path[depth + 1 :]):

@@ -293,11 +293,11 @@ class _Run:
             merge_record(draft, transition, reapplied)
 
     def _edit(self, bound: Iterable[BoundRule]) -> None:
-        workload, guard = self._workload, self._guard
+        workload, guard, snapshot = self._workload, self._guard, self._context.snapshot
         for binding in bound:
             rule = binding.rule
             try:
-                edits = list(rule.mutate(workload, binding.params, self._context.snapshot))
+                edits = list(rule.mutate(workload, binding.params, snapshot))
             except MalformedError:
                 raise
             except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook
