@@ -124,9 +124,17 @@ def _open_before(workload: Workload, transition: Transition, limits: BoundRule, 
     """Open the old object of an UPDATE, which may be over limits though the new one is not; None if it is malformed."""
     most = object_size.most_pod_sets(limits.params)
     try:
-        return open_workload(workload.kind, transition.old, context.snapshot, namespace=workload.namespace, most_unread=most)
+        transition.opened = open_workload(
+            workload.kind,
+            transition.old,
+            context.snapshot,
+            namespace=workload.namespace,
+            most_unread=most,
+            owner_doubt=workload.owner_doubt,
+        )
     except MalformedError:
         return None
+    return transition.opened
 
 
 def _over_limits(

@@ -61,7 +61,10 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
         def open_other(root: Object) -> Workload:
             return open_workload(kind, root, claims, namespace=space, owner_doubt=workload.owner_doubt)
 
-        workload.transition = Transition(workload, old, open_other)
+        def read(other: Workload) -> None:
+            read_pods(other, claims)
+
+        workload.transition = Transition(workload, old, open_other, read)
     return workload
 
 
