@@ -49,7 +49,7 @@ def is_small(spec: Object, most: int) -> bool:
                     number += sum(map(len, resources.values()))
     except (AttributeError, TypeError):
         return False
-    return number <= most and ("affinity" not in spec or number + sum(_affinity(spec["affinity"])) <= most)
+    return number <= most and ("affinity" not in spec or number + sum(_affinity(spec["affinity"], most)) <= most)
 
 
 def count_entries(spec: Object, images: set[object], most_read: int) -> list[int]:
@@ -115,13 +115,13 @@ def _container(container: Object) -> Object:
     return {**typed, "image": image if type(image) is str else None}
 
 
-def _affinity(value: object) -> tuple[int, int]:
-    """Count the terms of an affinity, and the expressions and values in them, until there are more than any limit allows."""
+def _affinity(value: object, most: int = _MOST_COUNTED) -> tuple[int, int]:
+    """Count the terms of an affinity, and the expressions and values in them, until there are more than ``most`` together."""
     if not value:
         return 0, 0
     terms = values = 0
     pending = [value]
-    while pending and terms + values <= _MOST_COUNTED:
+    while pending and terms + values <= most:
         item = pending.pop()
         if type(item) is list:
             pending.extend(item)
