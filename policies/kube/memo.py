@@ -1,15 +1,36 @@
 """Remember results while the records and views of the snapshot that they depend on are the same objects."""
 
 from collections.abc import Callable, Hashable
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import signature
 from operator import is_not
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 #: Maximum number of results under one name.
 _REMEMBERED: Final = 2048
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+#: Characters of the longest text whose result is cached: users may write texts of a megabyte where the API expects a name.
+LONGEST_TEXT: Final = 256
+
+
+def cached(most: int) -> Callable[[_Function], _Function]:
+    """Cache the results of a function for at most ``most`` texts, none of them above 256 characters."""
+
+    def decorate(function: _Function) -> _Function:
+        remembering = lru_cache(maxsize=most)(function)
+
+        @wraps(remembering)
+        def bounded(*args: Any) -> Any:  # noqa: ANN401 - the arguments and the result of the function
+            for text in args:
+                if type(text) is str and len(text) > LONGEST_TEXT:
+                    return function(*args)
+            return remembering(*args)
+
+        return cast("_Function", bounded)
+
+    return decorate
 
 
 def remembered(
