@@ -67,7 +67,7 @@ class PatchBuilder:
                 parent = child
             elif child is None:
                 # One operation adds the first missing map with everything below it.
-                return self._add_branch(path, self._wrap(value) if op == "append" else value)
+                return self._add_branch(parent, path, self._wrap(value) if op == "append" else value)
             else:
                 raise MalformedError(self._existing_part(path), "must be a map")
         current = parent.get(key) if type(parent) is dict else self._element(parent, path, key)
@@ -91,12 +91,15 @@ class PatchBuilder:
             raise MalformedError(self._existing_part(path), "does not exist")
         return parent[index]
 
-    def _add_branch(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        depth = len(self._existing_part(path)) - 1
+    def _add_branch(self, parent: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        above: Any = self.root
+        depth = 0
+        while above is not parent:
+            above, depth = above[path[depth]], depth + 1
         for key in reversed(path[depth + 1 :]):
             value = {key: value}
             self._fresh.add(id(value))
-        return self._put(lookup(self.root, path[:depth]), path[: depth + 1], None, value)
+        return self._put(parent, path[: depth + 1], None, value)
 
     def _extend(self, existing: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         if type(existing) is not list:

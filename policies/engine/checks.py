@@ -7,7 +7,7 @@ from typing import Final
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld
 from gpugate.policies.findings import Finding, Level, aged, judge
-from gpugate.policies.framework.decision import BoundRule, Decision, RuleFailure
+from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, RuleFailure
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
@@ -18,9 +18,7 @@ from gpugate.policies.workloads.workload import Workload
 _TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
 
 
-def check_all(
-    workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision, guard: EditGuard
-) -> None:
+def check_all(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot, decision: Decision, guard: EditGuard) -> None:
     """Run every check of ``bound`` on the edited ``workload`` and add the findings to ``decision``.
 
     Raises:
@@ -28,7 +26,7 @@ def check_all(
     """
     _predict_tolerations(workload, bound, snapshot)
     regressions = None if workload.transition is None else _Regressions(workload.transition, bound, snapshot)
-    for binding in bound:
+    for binding in bound.checking:
         try:
             known = binding.rule.findings(workload, binding.params, snapshot)
             if not known:

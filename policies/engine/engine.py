@@ -15,7 +15,6 @@ from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
 from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Change, Decision, Phase
-from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.kube.names import MIRROR
 from gpugate.policies.patch import Edit, PatchBuilder
@@ -61,11 +60,11 @@ def decide(  # noqa: PLR0913 - one argument a property of the review
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
+    rules = bound if isinstance(bound, BoundRules) else BoundRules(bound)
     try:
         if user is not None:
-            listed = bound.controllers if isinstance(bound, BoundRules) else ()
-            workload.owner_doubt = owners.doubt_about_owner(workload, user, listed, snapshot)
-        return _decide(workload, bound, _Context(snapshot, remember, at_source, now), phase)
+            workload.owner_doubt = owners.doubt_about_owner(workload, user, rules.controllers, snapshot)
+        return _decide(workload, rules, _Context(snapshot, remember, at_source, now), phase)
     except MalformedError as error:
         if workload.is_whole:
             raise
@@ -81,38 +80,41 @@ class _Context(NamedTuple):
     now: float | None
 
 
-def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, phase: Phase) -> Decision:
+def _decide(workload: Workload, bound: BoundRules, context: _Context, phase: Phase) -> Decision:
     if not _is_reviewed(workload):
         return Decision()
+    edits, checks = Phase.MUTATE in phase, Phase.CHECK in phase
     if workload.owner_doubt is not None and workload.kind.is_revision_of_owner and workload.controller() is not None:
         # Its owner, if true, has been reviewed, and would create it again if it were edited.
-        bound, phase = [binding for binding in bound if binding.rule is queue.RULE], phase & Phase.CHECK
+        bound, edits = BoundRules(binding for binding in bound if binding.rule is queue.RULE), False
     active, reported = _apply_exemptions(workload, bound, context.now)
     # The rule is the first of the registry.
     limits = bound[0] if bound and bound[0].rule is object_size.RULE else _DEFAULT_LIMITS
     may_refuse = bool(active) and active[0] is limits
     if may_refuse:
-        active = active[1:]
-    over = object_size.over_limits(workload, limits.params, edited=phase is Phase.CHECK)
+        active = active.after_first
+    over = object_size.over_limits(workload, limits.params, edited=checks and not edits)
     before = None if workload.transition is None else _open_before(workload, workload.transition, limits, context)
     if over or (before is not None and object_size.over_limits(before, limits.params, edited=True)):
-        return _over_limits(workload, before, limits, over, phase, reported, may_refuse=may_refuse)
+        return _over_limits(workload, before, limits, over, reported, may_refuse=may_refuse) if checks else Decision()
     read_pods(workload, context.snapshot)
-    enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
-    rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
+    enforced = active.enforced
+    rehearsed = _rehearse(workload, active, context, checks=checks) if len(enforced) < len(active) else None
     # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
-    transition = workload.transition if Phase.MUTATE in phase else None
+    transition = workload.transition if edits else None
     submitted = clone(workload.root) if transition is not None and transition.immutable_changed else None
     exempt = any(judged.finding.reason == "Exempt" and judged.severity is not Severity.DRYRUN for judged in reported)
-    decision = _Run(workload, enforced, context, exempt=exempt).decide(phase)
-    if workload.owner_doubt is not None and Phase.CHECK in phase:
+    decision = _Run(workload, enforced, context, exempt=exempt).decide(edits=edits, checks=checks)
+    if workload.owner_doubt is not None and checks:
         decision.findings += owners.unconfirmed(workload, enforced, context.snapshot, decision)
     if transition is not None and submitted is not None and transition.immutable_changed:
         _add_denials_of_recreation(decision, workload, submitted, enforced, context)
-    if Phase.MUTATE in phase:
-        decision.would_change = rehearsed.changes
-    decision.findings += [*rehearsed.findings, *(reported if Phase.CHECK in phase else ())]
-    decision.failures += rehearsed.failures
+    if rehearsed is not None:
+        decision.would_change = rehearsed.changes if edits else []
+        decision.findings += rehearsed.findings
+        decision.failures += rehearsed.failures
+    if checks:
+        decision.findings += reported
     if len(decision.findings) > 1:
         decision.findings.sort(key=lambda judged: judged.sort_key)
     return decision
@@ -122,9 +124,17 @@ def _open_before(workload: Workload, transition: Transition, limits: BoundRule, 
     """Open the old object of an UPDATE, which may be over limits though the new one is not; None if it is malformed."""
     most = object_size.most_pod_sets(limits.params)
     try:
-        return open_workload(workload.kind, transition.old, context.snapshot, namespace=workload.namespace, most_unread=most)
+        transition.opened = open_workload(
+            workload.kind,
+            transition.old,
+            context.snapshot,
+            namespace=workload.namespace,
+            most_unread=most,
+            owner_doubt=workload.owner_doubt,
+        )
     except MalformedError:
         return None
+    return transition.opened
 
 
 def _over_limits(
@@ -132,7 +142,6 @@ def _over_limits(
     before: Workload | None,
     limits: BoundRule,
     over: Sequence[Finding],
-    phase: Phase,
     reported: Sequence[Judged],
     *,
     may_refuse: bool,
@@ -142,8 +151,6 @@ def _over_limits(
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
     runs here.
     """
-    if Phase.CHECK not in phase:
-        return Decision()
     were = [] if before is None else object_size.over_limits(before, limits.params, edited=False)
     counts = {finding.reason: finding.measure for finding in were}
     lenient = not may_refuse or (workload.is_template() and workload.is_child())
@@ -178,26 +185,26 @@ def _is_compared_by_kueue(workload: Workload) -> bool:
     return not workload.labels().keys().isdisjoint({PREBUILT, MULTIKUEUE_ORIGIN})
 
 
-def _apply_exemptions(workload: Workload, bound: Sequence[BoundRule], now: float | None) -> tuple[list[BoundRule], list[Judged]]:
+def _apply_exemptions(workload: Workload, bound: BoundRules, now: float | None) -> tuple[BoundRules, list[Judged]]:
     """Return the rules that the workload is not exempt from, and the findings about its exemptions."""
     request = exemptions.requested_exemption(workload)
     if not request.rules:
-        return list(bound), []
+        return bound, []
     reports = [(binding, exemptions.report_of(request, binding, now)) for binding in bound]
-    active = [binding for binding, report in reports if report is None or report.reason != "Exempt"]
+    active = BoundRules(binding for binding, report in reports if report is None or report.reason != "Exempt")
     reported = [judge(binding.rule.id, binding.mode, report) for binding, report in reports if report is not None]
     names = {*BY_ID, *(binding.rule.id for binding in bound)}
     reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(request, names))
     return active, reported
 
 
-def _rehearse(workload: Workload, active: Sequence[BoundRule], context: _Context, phase: Phase) -> Decision:
+def _rehearse(workload: Workload, active: BoundRules, context: _Context, *, checks: bool) -> Decision:
     """Return what the rules in DryRun would do if every rule were enforced, tried on a copy.
 
     Checks need the edited object, so the copy is edited for the validating webhook, too.
     """
     copy = open_copy(workload, context.snapshot)
-    decision = _Run(copy, active, context._replace(remember=False)).decide(phase | Phase.MUTATE)
+    decision = _Run(copy, active, context._replace(remember=False)).decide(edits=True, checks=checks)
     dry = {binding.rule.id for binding in active if binding.mode is Mode.DRY_RUN}
     return Decision(
         changes=[change for change in decision.changes if change.rule in dry],
@@ -207,12 +214,12 @@ def _rehearse(workload: Workload, active: Sequence[BoundRule], context: _Context
 
 
 def _add_denials_of_recreation(
-    decision: Decision, workload: Workload, submitted: Object, bound: Sequence[BoundRule], context: _Context
+    decision: Decision, workload: Workload, submitted: Object, bound: BoundRules, context: _Context
 ) -> None:
     """Add the denials that a new object would get in place of the live one, which a tool would have deleted by then."""
     root = {key: value for key, value in submitted.items() if key != "status"}
     copy = open_workload(workload.kind, root, context.snapshot, namespace=workload.namespace, owner_doubt=workload.owner_doubt)
-    recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(Phase.REVIEW)
+    recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(edits=True, checks=True)
     known = {_identity(judged) for judged in decision.findings}
     decision.findings += [
         judged for judged in recreated.findings if judged.severity is Severity.DENY and _identity(judged) not in known
@@ -249,7 +256,7 @@ class _Run:
 
     __slots__ = ("_bound", "_context", "_decision", "_draft", "_exempt", "_guard", "_workload")
 
-    def __init__(self, workload: Workload, bound: Sequence[BoundRule], context: _Context, *, exempt: bool = False) -> None:
+    def __init__(self, workload: Workload, bound: BoundRules, context: _Context, *, exempt: bool = False) -> None:
         self._workload = workload
         self._bound = bound
         self._context = context
@@ -258,19 +265,19 @@ class _Run:
         self._draft = PatchBuilder(workload.root)
         self._decision = Decision(patch=self._draft.ops)
 
-    def decide(self, phase: Phase) -> Decision:
+    def decide(self, *, edits: bool, checks: bool) -> Decision:
         workload = self._workload
-        if Phase.MUTATE in phase and not workload.subresource and not _is_compared_by_kueue(workload):
+        if edits and not workload.subresource and not _is_compared_by_kueue(workload):
             if workload.operation == "UPDATE":
                 self._edit_update()
             else:
                 self._edit_new()
-        if Phase.CHECK in phase:
+        if checks:
             check_all(workload, self._bound, self._context.snapshot, self._decision, self._guard)
         return self._decision
 
     def _edit_new(self) -> None:
-        self._edit(self._bound)
+        self._edit(self._bound.editing)
         if self._exempt:
             self._apply("exemption", list(exemptions.carry_to_pods(self._workload)))
         if self._context.remember and self._workload.is_template():
@@ -289,18 +296,16 @@ class _Run:
         drop_conflicting_defaults(draft, transition)
         workload.refresh()
         reapplied = len(draft.ops)
-        self._edit(binding for binding in self._bound if binding.rule.on_update)
+        self._edit(binding for binding in self._bound.editing if binding.rule.on_update)
         if self._context.remember:
             merge_record(draft, transition, reapplied)
 
     def _edit(self, bound: Iterable[BoundRule]) -> None:
-        workload, guard = self._workload, self._guard
+        workload, guard, snapshot = self._workload, self._guard, self._context.snapshot
         for binding in bound:
             rule = binding.rule
-            if rule.mutate is no_edits:
-                continue
             try:
-                edits = list(rule.mutate(workload, binding.params, self._context.snapshot))
+                edits = list(rule.mutate(workload, binding.params, snapshot))
             except MalformedError:
                 raise
             except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook

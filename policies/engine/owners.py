@@ -8,14 +8,14 @@ Source for the identities: ``k8s.io/kubernetes`` 1.36 ``cmd/kube-controller-mana
 ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go``.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.checks import check_all
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.findings import Judged, Level, judge
-from gpugate.policies.framework.decision import BoundRule, Decision
+from gpugate.policies.framework.decision import BoundRules, Decision
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.workloads.kinds.owners import OwnerDoubt, ServedKinds
 from gpugate.policies.workloads.workload import Workload
@@ -81,7 +81,7 @@ def rests_on_discovery(workload: Workload, user: str, listed: Collection[str], s
     return not served.may_own(owner) and served.may_come(owner)
 
 
-def unconfirmed(workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision) -> list[Judged]:
+def unconfirmed(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot, decision: Decision) -> list[Judged]:
     """Return what would be refused if the unconfirmed owner of ``workload`` did not exist, as unknown findings."""
     doubt, owner = workload.owner_doubt, workload.controller()
     if doubt is None or owner is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.params import Params
-from gpugate.policies.framework.rule import Rule
+from gpugate.policies.framework.rule import Rule, no_edits, no_findings
 from gpugate.policies.kube.fields import Object
 
 #: The text for an object to which no policy applies.
@@ -53,7 +54,7 @@ class BoundRule(NamedTuple):
 
 
 class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
-    """The rules for an object, in the catalogue's order.
+    """The rules for an object, in the catalogue's order. Parts of them are kept for the reviews of other objects.
 
     Attributes:
         policies: the policies that bind or disable rules for it, as ``name@generation``, sorted.
@@ -74,6 +75,26 @@ class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no 
         bound.named = ", ".join(bound.policies) or _NO_POLICY
         bound.controllers = controllers
         return bound
+
+    @cached_property
+    def after_first(self) -> BoundRules:
+        """All but the first."""
+        return BoundRules(self[1:])
+
+    @cached_property
+    def enforced(self) -> BoundRules:
+        """Those that are not in DryRun."""
+        return BoundRules(binding for binding in self if binding.mode is not Mode.DRY_RUN)
+
+    @cached_property
+    def editing(self) -> tuple[BoundRule, ...]:
+        """Those whose rules edit."""
+        return tuple(binding for binding in self if binding.rule.mutate is not no_edits)
+
+    @cached_property
+    def checking(self) -> tuple[BoundRule, ...]:
+        """Those whose rules check."""
+        return tuple(binding for binding in self if binding.rule.check is not no_findings)
 
 
 class Change(NamedTuple):

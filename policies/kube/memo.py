@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable
 from functools import wraps
 from inspect import signature
-from operator import is_not
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -59,8 +58,11 @@ def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any 
     if entry is None:
         return None
     stored, value = entry
-    if len(stored) != len(rests_on) or (rests_on and any(map(is_not, stored, rests_on))):
+    if len(stored) != len(rests_on):
         return None
+    for before, now in zip(stored, rests_on, strict=True):
+        if before is not now:
+            return None
     return value
 
 

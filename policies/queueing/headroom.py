@@ -14,10 +14,11 @@ from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.gangs.gang import declared_size
 from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import NO_AMOUNTS, show_amount
 from gpugate.policies.queueing.budget import Budget, exceeds_ever, pod_fingerprint
-from gpugate.policies.queueing.cluster_queue import ADDED, bounding_queue
+from gpugate.policies.queueing.cluster_queue import ADDED
 from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
 from gpugate.policies.queueing.limit_range import limit_violations
 from gpugate.policies.queueing.resource_quota import (
@@ -54,14 +55,11 @@ BOUNDING: Final = frozenset(
 _Bound: TypeAlias = tuple[int, str]
 
 
-def is_bounded(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> bool:
-    """Return whether a queue, a quota, a LimitRange or a RuntimeClass bounds the pods besides nodes."""
+def is_bounded(workload: Workload, pods: PodSet, queue: ClusterQueue | None, snapshot: ClusterSnapshot) -> bool:
+    """Return whether ``queue``, a quota, a LimitRange or a RuntimeClass bounds the pods besides nodes."""
     namespace = workload.namespace
     return (
-        namespace in snapshot.limit_ranges
-        or namespace in snapshot.quotas
-        or "runtimeClassName" in pods.spec
-        or bounding_queue(workload, snapshot) is not None
+        queue is not None or namespace in snapshot.limit_ranges or namespace in snapshot.quotas or "runtimeClassName" in pods.spec
     )
 
 
@@ -76,9 +74,9 @@ def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) ->
     return fingerprint and (fingerprint, number_together(workload, pods), pod_counts(workload, pods)[0] > 0)
 
 
-def headroom_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:
-    """Return the records and views that decide the headroom of the workload's pods, nodes aside."""
-    return (*queue_facts(bounding_queue(workload, snapshot), snapshot), *namespace_facts(workload, snapshot))
+def headroom_facts(workload: Workload, queue: ClusterQueue | None, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Return the records and views that decide the headroom of the workload's pods in ``queue``, nodes aside."""
+    return (*queue_facts(queue, snapshot), *namespace_facts(workload, snapshot))
 
 
 def number_together(workload: Workload, pods: PodSet) -> int | None:
@@ -87,7 +85,7 @@ def number_together(workload: Workload, pods: PodSet) -> int | None:
         return None if pods.count is None else max(1, number_of_pods(workload, pods)[0])
     if workload.controller() is not None:
         return None
-    return max(1, whole_number(pods.annotations().get(KUEUE_COUNT)) or 1, number_of_pods(workload, pods)[0])
+    return max(1, whole_number(pods.annotations().get(KUEUE_COUNT)) or 1, declared_size(workload) or 1)
 
 
 class _Size(NamedTuple):
@@ -103,14 +101,20 @@ class _Size(NamedTuple):
 class Headroom:
     """The bounds of one pod of a pod set."""
 
-    def __init__(self, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, shapes: Iterable[NodeShape]) -> None:
-        """Compute the bounds of a pod that can be placed on ``shapes``.
+    def __init__(
+        self,
+        workload: Workload,
+        pods: PodSet,
+        queue: ClusterQueue | None,
+        snapshot: ClusterSnapshot,
+        shapes: Iterable[NodeShape],
+    ) -> None:
+        """Compute the bounds of a pod, whose quota is that of ``queue``, that can be placed on ``shapes``.
 
         Raises:
             MalformedError: an amount is no quantity.
         """
-        self._workload, self._pods, self._snapshot = workload, pods, snapshot
-        self._queue = bounding_queue(workload, snapshot)
+        self._workload, self._pods, self._queue, self._snapshot = workload, pods, queue, snapshot
         size = self._size(NO_CHANGES)
         self._violations = size.limit_violations
         self._shapes = [shape for shape in shapes if holds(shape, _memory_and_cpu(size))]

@@ -127,8 +127,8 @@ def _adjusted(requests: Mapping[str, int], kueue: KueueConfiguration) -> dict[st
 
 def annotations_and_labels(workload: Workload) -> tuple[Object, Object]:
     """Return annotations and labels of the object that Kueue reads: those of the job template for a CronJob."""
-    path = (*workload.kind.queue, "metadata")
-    annotations, labels = (lookup(workload.root, (*path, key)) for key in ("annotations", "labels"))
+    metadata = lookup(workload.root, (*workload.kind.queue, "metadata"))
+    annotations, labels = lookup(metadata, ("annotations",)), lookup(metadata, ("labels",))
     return annotations if type(annotations) is dict else {}, labels if type(labels) is dict else {}
 
 

@@ -156,7 +156,7 @@ def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
     if snapshot.shapes and accelerators:
         key = pods.selection_key
         if key is None:
-            selectors = (pods.spec.get(field) for field in ("nodeSelector", "affinity"))
+            selectors = [pods.spec.get(field) for field in ("nodeSelector", "affinity")]
             stated = [_json(selector) if selector else None for selector in selectors]
             key = pods.selection_key = (*accelerators.items(), *stated)
     if "runtimeClassName" in pods.spec:

@@ -119,16 +119,17 @@ def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | Non
             return SpotSelection(pods.field("nodeSelector", key), only=True, label=key)
     if "affinity" not in spec:
         return None
-    path, affinity = pods.field("affinity", "nodeAffinity"), node_affinity(pods)
+    affinity = node_affinity(pods)
     required = required_terms(pods) if REQUIRED_AFFINITY in affinity else []
     terms = [term for term in required if term.get("matchExpressions") or term.get("matchFields")]
     labels = [_label_in(term, spot) for term in terms]
     if any(labels):
         alternatives = on_spot(tuple(spot.items()))
         only = all(labels) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
-        return SpotSelection((*path, REQUIRED_AFFINITY), only, next(filter(None, labels)))
+        return SpotSelection(pods.field("affinity", "nodeAffinity", REQUIRED_AFFINITY), only, next(filter(None, labels)))
     if PREFERRED_AFFINITY not in affinity:
         return None
+    path = pods.field("affinity", "nodeAffinity")
     preferred = [mapping(weighted, "preference", path) for weighted in mappings(affinity, PREFERRED_AFFINITY, path)]
     label = next(filter(None, (_label_in(term, spot) for term in preferred)), None)
     return SpotSelection((*path, PREFERRED_AFFINITY), only=False, label=label) if label else None

@@ -44,7 +44,7 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     listed = 0 if most_unread is None or kind.is_pod else listed_templates(kind, root, most_unread)
     unread = most_unread is not None
     unopened = listed if unread and listed > (most_unread or 0) else 0
-    pod_sets = () if unopened else tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
+    pod_sets = () if unopened else tuple([_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root)])
     workload = Workload(
         kind,
         root,
@@ -61,7 +61,10 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
         def open_other(root: Object) -> Workload:
             return open_workload(kind, root, claims, namespace=space, owner_doubt=workload.owner_doubt)
 
-        workload.transition = Transition(workload, old, open_other)
+        def read(other: Workload) -> None:
+            read_pods(other, claims)
+
+        workload.transition = Transition(workload, old, open_other, read)
     return workload
 
 

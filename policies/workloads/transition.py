@@ -76,15 +76,23 @@ _OMITTED_IF_EMPTY: Final = frozenset(
 class Transition:
     """The old object of an UPDATE, and ``after``, the object under review; its edits may change the results of comparisons."""
 
-    def __init__(self, after: Workload, old: Object, open_object: Callable[[Object], Workload]) -> None:
+    def __init__(
+        self, after: Workload, old: Object, open_object: Callable[[Object], Workload], read: Callable[[Workload], None]
+    ) -> None:
         self.after = after
         self.old = old
         self._open = open_object
+        self._read = read
+        #: The old object as a workload, if it is opened already; its containers may be unread.
+        self.opened: Workload | None = None
 
     @cached_property
     def before(self) -> Workload:
         """The old object as a workload; a field of a wrong type raises a ``MalformedError``."""
-        return self._open(self.old)
+        if self.opened is None:
+            return self._open(self.old)
+        self._read(self.opened)
+        return self.opened
 
     @cached_property
     def recorded(self) -> list[list[Any]]:
@@ -116,7 +124,7 @@ class Transition:
         effort = Effort()
         for op, path, *values in self.recorded:
             reapply_edit(draft, self.old, op, from_pointer(path), values, effort)
-        intended = Transition(self._open(draft.root), self.old, self._open)
+        intended = Transition(self._open(draft.root), self.old, self._open, self._read)
         intended.before, intended.recorded = self.before, self.recorded
         return intended
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 _SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
 #: Lists from which values are cached.
 _LISTS: Final = frozenset({"tolerations", "volumeMounts", "volumes"})
+#: The cached values that an edit invalidates: none, those of mounts and tolerations, also those of memory and CPU, or all.
+_NONE, _OF_LISTS, _OF_RESOURCES, _ALL = range(4)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -97,10 +98,14 @@ class Workload:
 
     def annotation(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or that of its only template; None if neither has it."""
+        if self._is_pod and key not in self.annotations():
+            return None
         return self._annotation(key, most=1)
 
     def agreed(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or the equal one of all its templates; None if there is none."""
+        if self._is_pod and key not in self.annotations():
+            return None
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
@@ -179,7 +184,7 @@ class Workload:
 
     def is_template(self) -> bool:
         """Whether edits reach the pods through a template, which another tool may own."""
-        return not self.is_pod()
+        return not self._is_pod
 
     def refresh(self) -> None:
         """Drop all cached values."""
@@ -192,14 +197,14 @@ class Workload:
         resources: list[Path] = []
         touched = False
         for edit in edits:
-            effect = _effect_of(edit.path) if self.is_whole else _Effect.ALL
-            if effect is _Effect.NONE:
+            effect = _effect_of(edit.path) if self.is_whole else _ALL
+            if effect == _NONE:
                 continue
-            if effect is _Effect.ALL:
+            if effect == _ALL:
                 self.refresh()
                 return
             touched = True
-            if effect is _Effect.RESOURCES:
+            if effect == _OF_RESOURCES:
                 resources.append(edit.path)
         if not touched:
             return
@@ -215,19 +220,10 @@ class Workload:
             pods.reload(of_pods.get(pods.path, ()))
 
 
-class _Effect(Enum):
-    """The cached values that an edit invalidates: all, those of memory and CPU, those of mounts and tolerations, or none."""
-
-    ALL = auto()
-    RESOURCES = auto()
-    LISTS = auto()
-    NONE = auto()
-
-
 @lru_cache(maxsize=1024)
-def _effect_of(path: Path) -> _Effect:
+def _effect_of(path: Path) -> int:
     if "resources" in path:
-        return _Effect.ALL if "/" in str(path[-1]) else _Effect.RESOURCES
+        return _ALL if "/" in str(path[-1]) else _OF_RESOURCES
     if not _LISTS.isdisjoint(path):
-        return _Effect.LISTS
-    return _Effect.NONE if _SELECTING.isdisjoint(path) else _Effect.ALL
+        return _OF_LISTS
+    return _NONE if _SELECTING.isdisjoint(path) else _ALL

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from gpugate.policies.findings import Judged, Severity
-from gpugate.policies.framework.decision import Change, Decision
+from gpugate.policies.framework.decision import Decision
 from gpugate.policies.kube.fields import dotted
 from gpugate.webhook.admission.admission_review import AdmissionResponse
 
@@ -68,9 +68,9 @@ def _warning(text: str) -> str:
 def _audit(decision: Decision, policies: str) -> dict[str, str]:
     audit = {POLICIES: policies}
     for change in decision.changes:
-        audit[change.rule] = cut(_notes(change), _LONGEST_AUDIT)
+        audit[change.rule] = cut("; ".join(change.notes), _LONGEST_AUDIT)
     for change in decision.would_change:
-        audit[f"{change.rule}.dryrun"] = cut(f"would change: {_notes(change)}", _LONGEST_AUDIT)
+        audit[f"{change.rule}.dryrun"] = cut(f"would change: {'; '.join(change.notes)}", _LONGEST_AUDIT)
     if not decision.findings:
         return audit
     by_key: dict[str, list[str]] = {}
@@ -86,10 +86,6 @@ def _audit(decision: Decision, policies: str) -> dict[str, str]:
     for key, texts in by_key.items():
         audit[key] = cut("; ".join(texts), _LONGEST_AUDIT)
     return audit
-
-
-def _notes(change: Change) -> str:
-    return "; ".join(change.notes)
 
 
 def build_response(title: str, decision: Decision, policies: str) -> AdmissionResponse:

@@ -182,7 +182,8 @@ def check(workload: Workload, params: ImagesParams, _snapshot: ClusterSnapshot) 
                 )
                 continue
             yield from _check_name(container, reference, image, size, params)
-            yield from _check_pulls(container, image, pods, size, params)
+            if params.large_images or container.spec.get("imagePullPolicy") == "Always":
+                yield from _check_pulls(container, image, pods, size, params)
     if gang is not None and size > 1:
         yield from _check_equal(gang)
 

@@ -107,10 +107,13 @@ def _added_limits(workload: Workload, pods: PodSet, limit: int, shapes: Sequence
 
     A workload that does not state its number of pods has one on each node.
     """
-    nodes = sum(len(shape.nodes) for shape in shapes)
-    total = limit * (nodes if pods.count is None else pods.count)
+    total = limit * _number(pods, shapes)
     before = None if workload.transition is None else workload.transition.pods_before(pods)
-    return total if before is None else total - limited_memory_of(before) * (nodes if before.count is None else before.count)
+    return total if before is None else total - limited_memory_of(before) * _number(before, shapes)
+
+
+def _number(pods: PodSet, shapes: Sequence[NodeShape]) -> int:
+    return sum(len(shape.nodes) for shape in shapes) if pods.count is None else pods.count
 
 
 def _bound(memory: int, ratio: float) -> str:

@@ -44,7 +44,7 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.framework.params import Bytes, Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.kube.fields import Path, mappings
+from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import INIT, LONGEST_NAME, SHM_DIRECTORY, Container, SharedMemory
@@ -90,21 +90,21 @@ def _consumers(workload: Workload, params: SharedMemoryParams) -> Iterator[tuple
             yield pods, [container for container in pods.holders() if container.role is not INIT or params.init_containers]
 
 
-def _unused_name(pods: PodSet) -> str:
-    taken = [volume.get("name") for volume in pods.volumes()]
+def _unused_name(volumes: list[Object]) -> str:
+    taken = [volume.get("name") for volume in volumes]
     name, number = _NAME, 2
     while name in taken:
         name, number = f"{_NAME}-{number}", number + 1
     return name
 
 
-def _unmounted_volume(pods: PodSet, size: str) -> str | None:
-    """Return the name of a volume that this rule wrote and no container mounts; None if there is none.
+def _unmounted_volume(pods: PodSet, volumes: list[Object], size: str) -> str | None:
+    """Return the name of one of the ``volumes`` of ``pods`` that this rule wrote and no container mounts; None if there is none.
 
     A patch from Git that states containers and no volumes removes the mount from a custom resource and leaves the volume.
     """
     written = {"medium": "Memory", "sizeLimit": size}
-    names = [str(volume.get("name")) for volume in pods.volumes() if volume.get("emptyDir") == written]
+    names = [str(volume.get("name")) for volume in volumes if volume.get("emptyDir") == written]
     if not names:
         return None
     mounts = (mappings(container.spec, "volumeMounts", container.path) for container in pods.containers)
@@ -124,14 +124,15 @@ def mutate(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSna
 
 def _mount(pods: PodSet, containers: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
     # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    limits = [container.amounts.memory_limit for container in containers]
-    if "resources" in pods.spec:
-        limits.append(pod_level(pods, "limits").get("memory"))
-    size = format_bytes(_size_for(min([limit for limit in limits if limit is not None], default=None), params))
+    limits = [limit for container in containers if (limit := container.amounts.memory_limit) is not None]
+    if "resources" in pods.spec and (limit := pod_level(pods, "limits").get("memory")) is not None:
+        limits.append(limit)
+    size = format_bytes(_size_for(min(limits, default=None), params))
     make = _edits if max([len(container.name) for container in containers]) <= LONGEST_NAME else _edits.__wrapped__
-    existing = _unmounted_volume(pods, size) if "volumes" in pods.spec else None
+    volumes = pods.volumes()
+    existing = _unmounted_volume(pods, volumes, size)
     mounting = tuple([(container.path, container.name) for container in containers])
-    edits = make(pods.field("volumes"), existing or _unused_name(pods), size, mounting)
+    edits = make(pods.field("volumes"), existing or _unused_name(volumes), size, mounting)
     return edits if existing is None else (edits[1]._replace(note=edits[0].note), *edits[2:])
 
 

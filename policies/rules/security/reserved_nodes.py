@@ -94,7 +94,8 @@ def check(workload: Workload, params: ReservedNodesParams, snapshot: ClusterSnap
     going = [
         pods
         for pods in workload.pod_sets
-        if pods.is_whole
+        if not pods.requests_gpu()
+        and pods.is_whole
         and (goes_to_reserved_nodes(pods) or names_a_node(workload, pods) or toleration_of_everything(pods) is not None)
     ]
     if not going or is_of_daemon_set(workload):

@@ -14,6 +14,7 @@ from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule, no_edits
 from gpugate.policies.kube.fields import clone, lookup
 from gpugate.policies.patch import Edit
+from gpugate.policies.workloads import open as opening
 from gpugate.policies.workloads import transition
 from gpugate.policies.workloads.metadata import copy_to_template
 from gpugate.policies.workloads.recorded_edits import recorded
@@ -311,3 +312,19 @@ def test_a_new_object_is_judged_in_the_mutating_phase_alone() -> None:
     old, new = (_with_fault(templated("Job", container(image=image)), 2) for image in "ab")
     found = decided(clone(new), _FAULTY, old=clone(old), phase=Phase.CHECK).findings
     assert {one.severity.value for one in found} == {"warn"}
+
+
+def test_the_old_object_of_an_update_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_pods, found = opening.find_pods, []
+
+    def finding(kind: Any, root: Root) -> Any:
+        found.append(root)
+        return find_pods(kind, root)
+
+    monkeypatch.setattr(opening, "find_pods", finding)
+    old = templated("Deployment", container(), replicas=2)
+    new = clone(old)
+    new["spec"]["template"]["spec"]["containers"][0]["image"] = "another"
+    decision = decided(new, _bound(*_EDITING), old=old, phase=Phase.MUTATE)
+    assert decision.patch
+    assert [root is old for root in found].count(True) == 1

@@ -10,6 +10,7 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.kube.quantity import GIB
+from gpugate.policies.queueing.cluster_queue import bounding_queue
 from gpugate.policies.queueing.headroom import Headroom, is_bounded, number_together
 from tests.shared.builders import container, node, opened, pod, templated
 
@@ -33,7 +34,9 @@ def _stands_in_the_way(root: Object, snapshot: ClusterSnapshot, memory: int, cpu
     workload = opened(root, snapshot=snapshot)
     pods = workload.pod_sets[0]
     amounts = {"memory": memory * GIB, "cpu": cpu}
-    return Headroom(workload, pods, snapshot, snapshot.shapes).violation({0: (amounts, amounts)})
+    return Headroom(workload, pods, bounding_queue(workload, snapshot), snapshot, snapshot.shapes).violation(
+        {0: (amounts, amounts)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ def test_how_many_pods_a_controller_makes_is_not_known_from_one_of_them() -> Non
 def test_without_quota_limit_range_or_queue_nothing_but_nodes_bounds_a_pod() -> None:
     snapshot = snapshot_from_objects([node("n")])
     workload = opened(pod(container()), snapshot=snapshot)
-    assert not is_bounded(workload, workload.pod_sets[0], snapshot)
+    assert not is_bounded(workload, workload.pod_sets[0], bounding_queue(workload, snapshot), snapshot)
     assert _stands_in_the_way(pod(container()), EMPTY_SNAPSHOT, 1 << 20) == ""
 
 

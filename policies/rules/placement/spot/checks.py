@@ -67,6 +67,8 @@ def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> 
         return
     if not annotated:
         pod_sets = [pods for pods in pod_sets if chosen_by_hand(pods, label_values(params)) is not None]
+        if not pod_sets:
+            return
     requests = ((pods, _request_of(workload, pods, params)) for pods in pod_sets)
     yield from dict.fromkeys(finding for pods, request in requests for finding in _check(workload, pods, request, params, snapshot))
 

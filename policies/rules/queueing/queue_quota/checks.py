@@ -8,7 +8,7 @@ from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.params import Params
-from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.fields import Object, Path
 from gpugate.policies.kube.memo import remembered
 from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
@@ -47,7 +47,8 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
         return
     if is_queued_with_owner(workload) or has_prebuilt_workload(workload, snapshot) is not False:
         return
-    pending = _pending(workload, snapshot)
+    _, labels = annotations_and_labels(workload)
+    pending = _pending(labels, snapshot)
     if pending:
         yield not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
         return
@@ -57,22 +58,20 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
     unless = ""
     if managed is None:
         unless = f" (a warning: Kueue's Configuration is unknown, so gpugate cannot tell whether it manages a {workload.kind.kind})"
-    for finding in [*_check_priority(workload, snapshot), *_check_queue(workload, path, queue, params, snapshot)]:
+    for finding in [*_check_priority(workload, labels, snapshot), *_check_queue(workload, path, queue, params, snapshot)]:
         level = Level.WARN if unless or params.never_fits == "Warn" else finding.level
         yield finding._replace(level=level, message=f"{finding.message}{unless}")
 
 
-def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
-    """Return the kinds that the check needs and that are not synced yet."""
-    known = snapshot.known
-    pending = [kind for kind in _NEEDED if known.get(kind) is SyncState.PENDING]
-    if known.get("workloadpriorityclasses") is SyncState.PENDING and PRIORITY_CLASS in annotations_and_labels(workload)[1]:
-        pending.append("workloadpriorityclasses")
-    return pending
+def _pending(labels: Object, snapshot: ClusterSnapshot) -> list[str]:
+    """Return the kinds that the check of a workload with these ``labels`` needs and that are not synced yet."""
+    needed = (*_NEEDED, "workloadpriorityclasses") if PRIORITY_CLASS in labels else _NEEDED
+    known, pending = snapshot.known, SyncState.PENDING
+    return [kind for kind in needed if known.get(kind) is pending]
 
 
-def _check_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    name = annotations_and_labels(workload)[1].get(PRIORITY_CLASS)
+def _check_priority(workload: Workload, labels: Object, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    name = labels.get(PRIORITY_CLASS)
     if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
         return
     known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"

@@ -13,7 +13,7 @@ from gpugate.policies.kube.fields import mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
 from gpugate.policies.queueing.cluster_queue import uncovered
 from gpugate.policies.rules.resources.host_memory.mutate import DefaultLimits, HostMemoryParams, default_limits
-from gpugate.policies.scheduling.node_fit import doubt_about, holds, node_request, nodes_unknown, unschedulable_finding
+from gpugate.policies.scheduling.node_fit import doubt_about, fitting, holds, node_request, nodes_unknown, unschedulable_finding
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import defaults_for
 from gpugate.policies.workloads.container import EPHEMERAL, SHM_DIRECTORY, Container, SharedMemory, is_memory_volume
@@ -98,6 +98,8 @@ def _check_fit(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> I
     if doubt is not None:
         return (doubt,)
     request = node_request(pods, snapshot, workload.namespace)
+    if fitting(pods, chosen, request):
+        return ()
     # If taints keep the pods off all nodes, a pod that none of these could hold is refused even so.
     shapes = open_shapes(pods, chosen) or chosen.matching
     if not shapes or any(holds(shape, request) for shape in shapes):

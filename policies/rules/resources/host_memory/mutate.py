@@ -16,7 +16,7 @@ from gpugate.policies.framework.params import Bytes, Params
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes, show_bytes
 from gpugate.policies.patch import Edit
-from gpugate.policies.queueing.cluster_queue import uncovered
+from gpugate.policies.queueing.cluster_queue import bounding_queue, uncovered
 from gpugate.policies.queueing.headroom import Headroom, is_bounded
 from gpugate.policies.scheduling.gpu_share import share_of
 from gpugate.policies.scheduling.node_fit import holds, node_request
@@ -119,7 +119,8 @@ def _fair_share(
 def _fitted(workload: Workload, pods: PodSet, whole: Mapping[int, int], snapshot: ClusterSnapshot) -> tuple[Mapping[int, int], str]:
     """Return the part of the limits ``whole`` that may be added, with equal requests if none are stated, and why it is no more."""
     most = _most_on_nodes(workload, pods, whole, snapshot)
-    headroom = Headroom(workload, pods, snapshot, ()) if is_bounded(workload, pods, snapshot) else None
+    queue = bounding_queue(workload, snapshot)
+    headroom = Headroom(workload, pods, queue, snapshot, ()) if is_bounded(workload, pods, queue, snapshot) else None
     if most is None and headroom is None:
         return whole, ""
 

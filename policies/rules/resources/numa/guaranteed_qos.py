@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 from pydantic import Field, field_validator
 
 from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding
 from gpugate.policies.framework.params import Millicores, Params
@@ -19,7 +20,7 @@ from gpugate.policies.kube.fields import Path, dotted
 from gpugate.policies.kube.memo import remember, remembered
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.patch import Edit
-from gpugate.policies.queueing.cluster_queue import uncovered
+from gpugate.policies.queueing.cluster_queue import bounding_queue, uncovered
 from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroom_key, is_bounded
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
@@ -300,7 +301,8 @@ def check_bounds(
             " workload that requests CPU; the pod is not Guaranteed, so the kubelet aligns nothing",
             "Add cpu to the quota of the ClusterQueue, or exclude it from Kueue's accounting with excludeResourcePrefixes.",
         )
-    violation = _violation(workload, pods, targets, shapes, snapshot) if is_bounded(workload, pods, snapshot) else ""
+    queue = bounding_queue(workload, snapshot)
+    violation = _violation(workload, pods, targets, shapes, queue, snapshot) if is_bounded(workload, pods, queue, snapshot) else ""
     if not violation:
         return None
     return Finding(
@@ -313,15 +315,27 @@ def check_bounds(
 
 
 def _key(
-    workload: Workload, pods: PodSet, targets: Sequence[Target], _shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
+    workload: Workload,
+    pods: PodSet,
+    targets: Sequence[Target],
+    _shapes: Sequence[NodeShape],
+    _queue: ClusterQueue | None,
+    snapshot: ClusterSnapshot,
 ) -> Hashable | None:
     key = headroom_key(workload, pods, snapshot)
     return None if key is None else (key, tuple(targets))
 
 
-@remembered(by=_key, on=lambda workload, _pods, _targets, shapes, snapshot: (shapes, *headroom_facts(workload, snapshot)))
+@remembered(
+    by=_key, on=lambda workload, _pods, _targets, shapes, queue, snapshot: (shapes, *headroom_facts(workload, queue, snapshot))
+)
 def _violation(
-    workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
+    workload: Workload,
+    pods: PodSet,
+    targets: Sequence[Target],
+    shapes: Sequence[NodeShape],
+    queue: ClusterQueue | None,
+    snapshot: ClusterSnapshot,
 ) -> str:
     """Return the first bound that the raised pods violate, in words; empty if none."""
-    return Headroom(workload, pods, snapshot, shapes).violation({target.at: target.changes for target in targets})
+    return Headroom(workload, pods, queue, snapshot, shapes).violation({target.at: target.changes for target in targets})

@@ -1,6 +1,9 @@
 """Findings of the rule `isolation`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic.alias_generators import to_camel
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding
@@ -14,12 +17,20 @@ from gpugate.policies.rules.security.isolation.mutate import (
     lacks_seccomp,
     may_escalate,
     own_context,
+    pod_context,
     user_of,
 )
 from gpugate.policies.workloads.container import EPHEMERAL, Container, normal_path
 from gpugate.policies.workloads.device_access import has_account, host_path
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
+
+#: Field of the pod spec: what the pod then shares with its node, and the parameter that allows it.
+_HOST_NAMESPACES: Final[Mapping[str, tuple[str, str]]] = {
+    "hostNetwork": ("network", "host_network"),
+    "hostPID": ("processes", "host_pid"),
+    "hostIPC": ("IPC namespace", "host_ipc"),
+}
 
 
 def check(workload: Workload, params: IsolationParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -34,17 +45,13 @@ def check(workload: Workload, params: IsolationParams, _snapshot: ClusterSnapsho
 
 
 def _of_pod(pods: PodSet, params: IsolationParams) -> Iterator[Finding]:
-    for field, shared, parameter, allowed in (
-        ("hostNetwork", "network", "hostNetwork", params.host_network),
-        ("hostPID", "processes", "hostPid", params.host_pid),
-        ("hostIPC", "IPC namespace", "hostIpc", params.host_ipc),
-    ):
-        if pods.spec.get(field) is True and not allowed:
+    for field, (shared, allowed) in _HOST_NAMESPACES.items():
+        if pods.spec.get(field) is True and not getattr(params, allowed):
             yield Finding(
                 "HostNamespace",
                 pods.field(field),
                 f"{field}: true gives the containers of a GPU pod the {shared} of the node",
-                f"Remove {field}, or allow it in the policy (rules.isolation.{parameter}).",
+                f"Remove {field}, or allow it in the policy (rules.isolation.{to_camel(allowed)}).",
             )
     if "volumes" in pods.spec:
         for at, volume in enumerate(pods.volumes()):
@@ -80,7 +87,7 @@ def _of_container(pods: PodSet, container: Container, params: IsolationParams) -
     who = f"{container.role} {container.name}"
     if "securityContext" in spec:
         yield from _by_context(container, params, who)
-    for at, port in enumerate(mappings(spec, "ports", container.path)):
+    for at, port in enumerate(mappings(spec, "ports", container.path) if "ports" in spec else ()):
         number = port.get("hostPort")
         if number and number not in params.host_ports:
             yield Finding(
@@ -89,7 +96,7 @@ def _of_container(pods: PodSet, container: Container, params: IsolationParams) -
                 f"{who} uses port {number!s:.20} of its node, so each node holds only one such pod, even if GPUs are left there",
                 "Use a Service, or allow the port in the policy (rules.isolation.hostPorts).",
             )
-    if "securityContext" in spec or "securityContext" in pods.spec:
+    if own_context(container) or pod_context(pods):
         yield from _by_seccomp(pods, container, who)
     if not params.run_as_non_root == params.seccomp == params.privilege_escalation == "Ignore":
         yield from _unhardened(pods, container, params, who)

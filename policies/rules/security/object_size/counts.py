@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+import orjson
+
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 
@@ -33,7 +35,8 @@ def count_all(specs: Sequence[Object], most_read: int) -> tuple[list[list[int]],
 def is_small(spec: Object, most: int) -> bool:
     """Return whether all lists and maps of one pod template together have at most ``most`` entries."""
     try:
-        number = 0
+        # An entry of an affinity takes at least two bytes.
+        number = len(orjson.dumps(spec.get("affinity"))) // 2
         for field in _OF_PODS:
             if field in spec:
                 number += len(spec[field])
@@ -49,7 +52,7 @@ def is_small(spec: Object, most: int) -> bool:
                     number += sum(map(len, resources.values()))
     except (AttributeError, TypeError):
         return False
-    return number <= most and ("affinity" not in spec or number + sum(_affinity(spec["affinity"])) <= most)
+    return number <= most
 
 
 def count_entries(spec: Object, images: set[object], most_read: int) -> list[int]:
