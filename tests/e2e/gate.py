@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import ssl
 import sys
@@ -15,7 +16,7 @@ from tests.e2e.controlplane import WEBHOOK_CALLER, ManagedProcess, answers_ok, f
 from tests.e2e.workloads import container, pod
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tests.e2e.controlplane import ControlPlane
 
@@ -174,6 +175,25 @@ class Gate:
                 if all(event.get(name) == value for name, value in fields.items()):
                     found.append(event)
         return found
+
+
+@contextlib.contextmanager
+def enforcing(cluster: ControlPlane, gate: Gate, *machines: str) -> Iterator[Gate]:
+    """Run ``gate`` during the block, with every rule in Enforce and these machines of 8 GPUs behind it."""
+    try:
+        gate.install()
+        for machine in machines:
+            cluster.add_gpu_node(machine)
+        gate.start()
+        gate.register()
+        gate.set_policy({"mode": "Enforce"})
+        gate.wait_in_force()
+        yield gate
+    finally:
+        gate.unregister()
+        gate.stop()
+        for machine in machines:
+            cluster.remove_node(machine)
 
 
 def _is_webhook(document: str) -> bool:

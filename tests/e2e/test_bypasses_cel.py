@@ -104,9 +104,9 @@ def test_pods_within_the_bounds_are_not_sent(control_plane: ControlPlane, gate: 
 
 def test_large_objects_that_take_nothing_are_sent_and_let_in(control_plane: ControlPlane, gate: Gate, namespace: str) -> None:
     plain = {"name": "c", "image": IMAGE}
-    containers = [{**plain, "name": f"c{at}"} for at in range(300)]
+    containers = [{**plain, "name": f"c{at}"} for at in range(250)]
     template = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [plain]}}}}
-    jobs = [{"name": f"j{at}", "replicas": 1, "template": template} for at in range(150)]
+    jobs = [{"name": f"j{at}", "replicas": 1, "template": template} for at in range(120)]
     metadata = {"name": "many", "namespace": namespace}
     job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": {"replicatedJobs": jobs}}
     wide = pod("p", namespace, *containers)

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from tests.e2e.controlplane import WEBHOOK_CALLER, wait_until
-from tests.e2e.gate import Gate
+from tests.e2e.gate import Gate, enforcing
 from tests.e2e.workloads import container, deployment, gpus, pod
 from tests.shared.reviews import admission, counted
 
@@ -28,28 +28,16 @@ _UNCONFIRMED = 'gpugate_events_total{outcome="unconfirmed"}'
 @pytest.fixture(scope="module")
 def door(control_plane: ControlPlane) -> Iterator[Gate]:
     """gpugate as most clusters run it, without client certificates."""
-    yield from _running(control_plane, Gate(control_plane, "gpugate-open"), "callers-h100-1")
+    with enforcing(control_plane, Gate(control_plane, "gpugate-open"), "callers-h100-1") as found:
+        yield found
 
 
 @pytest.fixture
 def closed(control_plane: ControlPlane) -> Iterator[Gate]:
     """gpugate that takes reviews only from the apiserver."""
-    yield from _running(control_plane, Gate(control_plane, "gpugate-closed", *Gate.authenticating(control_plane)), "callers-h100-2")
-
-
-def _running(cluster: ControlPlane, found: Gate, machine: str) -> Iterator[Gate]:
-    try:
-        found.install()
-        cluster.add_gpu_node(machine)
-        found.start()
-        found.register()
-        found.set_policy({"mode": "Enforce"})
-        found.wait_in_force()
+    closed = Gate(control_plane, "gpugate-closed", *Gate.authenticating(control_plane))
+    with enforcing(control_plane, closed, "callers-h100-2") as found:
         yield found
-    finally:
-        found.unregister()
-        found.stop()
-        cluster.remove_node(machine)
 
 
 def overcommitted() -> dict[str, Any]:

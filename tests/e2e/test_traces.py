@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from tests.e2e.controlplane import wait_until
-from tests.e2e.gate import Gate
+from tests.e2e.gate import Gate, enforcing
 from tests.e2e.workloads import container, gpus, job, pod
 
 if TYPE_CHECKING:
@@ -43,21 +43,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def door(control_plane: ControlPlane, records: Path) -> Iterator[Gate]:
     """gpugate, enforcing and recording, which knows the apiserver by its certificate, with two machines of 8 GPUs behind it."""
-    found = Gate(control_plane, "gpugate", f"--record={records}", *Gate.authenticating(control_plane))
-    try:
-        found.install()
-        for machine in _MACHINES:
-            control_plane.add_gpu_node(machine)
-        found.start()
-        found.register()
-        found.set_policy({"mode": "Enforce"})
-        found.wait_in_force()
+    recording = Gate(control_plane, "gpugate", f"--record={records}", *Gate.authenticating(control_plane))
+    with enforcing(control_plane, recording, *_MACHINES) as found:
         yield found
-    finally:
-        found.unregister()
-        found.stop()
-        for machine in _MACHINES:
-            control_plane.remove_node(machine)
 
 
 def report(text: str) -> None:

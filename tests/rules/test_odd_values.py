@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.rules.lifecycle.environment.variables import replacement_for
-from tests.shared.builders import bind, container, decided, every_rule, pod
+from tests.shared.builders import bind, container, decided, every_rule, node, pod
 from tests.shared.cases import shared_snapshot
 
 _TOO_LONG = 2**70
@@ -60,3 +61,13 @@ def test_only_so_many_names_of_variables_are_looked_up() -> None:
     decision = decided(pod(container(env=env)), every_rule())
     assert replacement_for.cache_info().misses <= 256
     assert "DebuggingAid" in {one.finding.reason for one in decision.findings}, "what is judged by its value is judged in any case"
+
+
+def test_every_unknown_toleration_gets_its_finding_and_only_so_many_are_looked_up() -> None:
+    nodes = [node("gpu-1", taints=[{"key": "example.com/dedicated-team", "effect": "NoSchedule"}])]
+    snapshot = snapshot_from_objects([{**each, "apiVersion": "v1", "kind": "Node"} for each in nodes])
+    tolerations = [{"key": "example.com/dedicated-taem", "operator": "Equal", "value": str(at)} for at in range(100)]
+    decision = decided(pod(container(), tolerations=tolerations), bind({"node-terms": {}}), snapshot=snapshot)
+    remedies = [judged.finding.remedy for judged in decision.findings if judged.finding.reason == "ToleratesNothing"]
+    assert len(remedies) == 100
+    assert sum(remedy.startswith("Write example.com/dedicated-team instead") for remedy in remedies) == 64

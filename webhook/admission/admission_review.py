@@ -13,6 +13,10 @@ API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 #: Bytes from which a body may have many thousand objects.
 _LARGE: Final = 256 * 1024
+#: Lists and maps of a body that is read. 300,000 take 20 ms to 40 ms to parse and free, and nothing interrupts that. An apiserver
+#: stores objects of at most 1.5 MiB, so that one which it sends, with the old one, has over 10 bytes for each.
+MOST_CONTAINERS: Final = 300_000
+_OBJECTS: Final = (b'"object":', b'"oldObject":')
 
 
 class BadRequestError(ValueError):
@@ -36,6 +40,7 @@ class Request(NamedTuple):
         user: name of the requesting user.
         object: the object, None on DELETE.
         old: the old object, None on CREATE.
+        unread: why the objects were not read; empty if they were.
     """
 
     uid: str
@@ -49,6 +54,7 @@ class Request(NamedTuple):
     user: str
     object: dict[str, Any] | None
     old: dict[str, Any] | None
+    unread: str = ""
 
     @property
     def generated_name(self) -> str:
@@ -80,12 +86,27 @@ def parse(body: bytes) -> Request:
     Raises:
         BadRequestError: the body is not JSON, not an AdmissionReview v1, or lacks a required field.
     """
+    # Each has two brackets. Those in texts count, too: finding the ends of texts takes as long as reading.
+    containers = body.count(b"[") + body.count(b"{") if len(body) > 2 * MOST_CONTAINERS else 0
+    if containers > MOST_CONTAINERS:
+        return _without_objects(body, containers)
     try:
         review = orjson.loads(body) if len(body) < _LARGE else _loads_large(body)
     except orjson.JSONDecodeError as error:
         message = f"the body is not valid JSON: {error}"
         raise BadRequestError(message, reason="json") from None
     return parse_review(review)
+
+
+def _without_objects(body: bytes, containers: int) -> Request:
+    """Decode what the apiserver writes before the objects."""
+    starts = [at for name in _OBJECTS if (at := body.find(name)) >= 0]
+    problem = f"it has {containers:,} lists and maps, more than the {MOST_CONTAINERS:,} that are read"
+    try:
+        review = orjson.loads(body[: min(starts, default=0)].rstrip(b",") + b"}}")
+    except orjson.JSONDecodeError:
+        raise BadRequestError(problem, reason="json") from None
+    return parse_review(review)._replace(unread=problem)
 
 
 def _loads_large(body: bytes) -> object:

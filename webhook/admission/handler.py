@@ -102,7 +102,8 @@ class AdmissionHandler:
         if defers and decision is not None and _rests_on_facts(decision):
             return None
         answer = render(request.uid, response)
-        if self._review_recorder is not None and (decision is not None or not response.allowed):
+        recorded = not request.unread and (decision is not None or not response.allowed)
+        if self._review_recorder is not None and recorded:
             self._review_recorder.record(endpoint, body, response, decision, self._state.in_force.policies.policies)
         self._account(endpoint, request, response, decision, time.perf_counter() - started)
         return answer
@@ -222,11 +223,13 @@ def open_request(request: Request, snapshot: ClusterSnapshot, most_pod_sets: int
 
     Raises:
         BadRequestError: the request has no object.
-        MalformedError: a field that leads to the pods has the wrong type.
+        MalformedError: the object was not read, or a field that leads to the pods has the wrong type.
     """
     kind = kind_of(request.api_version, request.kind)
     if kind is None or request.operation not in REVIEWED_OPERATIONS or request.subresource not in REVIEWED_SUBRESOURCES:
         return None
+    if request.unread:
+        raise MalformedError(("object",), request.unread)
     if request.object is None:
         message = f"request.object must be an object on {request.operation}, is null"
         raise BadRequestError(message)

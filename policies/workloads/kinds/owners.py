@@ -1,8 +1,18 @@
 """The kinds that may own workloads: which ownerReferences of a caller that is no known controller can be true.
 
 Sources: ``k8s.io/kubernetes`` 1.36 ``pkg/apis`` (the API groups of Kubernetes itself; a CustomResourceDefinition needs a group
-with a dot), and operators whose pods have such a controller: Flink on Kubernetes (``Deployment``), Spark on Kubernetes (``Pod``),
-LeaderWorkerSet (``Pod``, of StatefulSets), vCluster (``Service``).
+with a dot), and operators whose pods have such a controller: LeaderWorkerSet (``Pod``, of StatefulSets), vCluster (``Service``), and
+
+- Spark: the driver pod, under the service account of its own spec, creates the executor pods, or StatefulSets of them, and is their
+  controller (``Pod``; apache/spark ``BasicExecutorFeatureStep``, ``StatefulSetPodsAllocator``).
+  kubeflow/spark-operator 2.5.2 creates the driver pod, whose controller is the ``SparkApplication``; executor pods name it as an
+  owner that is not their controller (``sparkoperator.k8s.io``, ``internal/controller/sparkapplication/submission.go``). The server
+  pod of a ``SparkConnect`` has that as its controller (``internal/controller/sparkconnect/reconciler.go``). A
+  ``ScheduledSparkApplication`` controls nothing.
+- Flink, native: the JobManager, under ``serviceAccount`` of the ``FlinkDeployment``, creates the TaskManager pods; their
+  controller is the JobManager's ``Deployment`` (apache/flink ``Fabric8FlinkKubeClient.setOwnerReference``). Standalone: the operator
+  creates Deployments for both. A ``FlinkDeployment`` owns these Deployments but is not their controller (``flink.apache.org``;
+  apache/flink-kubernetes-operator 1.15 ``AbstractFlinkResourceReconciler.setOwnerReference``, ``docs/operations/rbac.md``).
 """
 
 from collections.abc import Mapping

@@ -55,7 +55,7 @@ def test_an_exempt_object_over_a_limit_passes_unjudged_with_both_findings() -> N
 
 def test_an_exempt_object_has_the_limits_that_the_policy_raised() -> None:
     root = pod(*_containers(1030), annotations=_PLEA)
-    decision = decided(root, _bound(containers=2000, acceleratorContainers=2000))
+    decision = decided(root, _bound(containers=2000, acceleratorContainers=2000, resourceNames=10_000))
     assert reasons(decision) == [("object-size", "Exempt", "warn")]
     assert decision.patch
 

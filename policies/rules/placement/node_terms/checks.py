@@ -1,9 +1,8 @@
 """Parameters and findings of the rule `node-terms`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
@@ -13,6 +12,7 @@ from gpugate.policies.kube.memo import keep, recall, remember
 from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.rules.placement.node_terms.node_labels import speaks_of_accelerators
 from gpugate.policies.rules.placement.node_terms.nodes import (
+    LOOKED_UP,
     check_label,
     check_selected,
     check_taints,
@@ -21,7 +21,7 @@ from gpugate.policies.rules.placement.node_terms.nodes import (
 )
 from gpugate.policies.rules.placement.node_terms.operators import check_node_term, check_pod_term, check_tolerations
 from gpugate.policies.rules.placement.node_terms.terms import SPREAD, node_terms, pod_terms
-from gpugate.policies.rules.placement.node_terms.topology import check_selector, check_topology
+from gpugate.policies.rules.placement.node_terms.topology import check_selector, check_topology, offered_by
 from gpugate.policies.scheduling.node_fit import doubt_about
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
@@ -31,8 +31,6 @@ from gpugate.policies.workloads.workload import Workload
 
 #: Fields of a pod spec that the rule reads.
 _READ: Final = ("affinity", "nodeSelector", "tolerations", SPREAD)
-#: Unknown labels of a pod that are compared with known ones: nobody reads more findings, and each takes some 0.1 ms.
-_LOOKED_UP: Final = 64
 
 
 class NodeTermsParams(Params):
@@ -132,7 +130,7 @@ def _check_node_terms(
     for label in labels:
         yield from check_unit(label)
         # The finding that no node is left names the required labels already.
-        if not (findings and label.required) and label.key not in present and unknown < _LOOKED_UP:
+        if not (findings and label.required) and label.key not in present and unknown < LOOKED_UP:
             unknown += 1
             yield from check_label(label, on_nodes, snapshot.shapes)
 
@@ -140,11 +138,12 @@ def _check_node_terms(
 def _check_pod_terms(workload: Workload, pods: PodSet, candidates: NodeCandidates, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield findings for spread constraints and for affinity to other pods."""
     state = snapshot.sync_state("nodes")
-    shapes: Sequence[NodeShape] | None = None
-    if state is SyncState.SYNCED and snapshot.shapes:
-        shapes = candidates.matching or candidates.with_resource or snapshot.shapes
+    known = state is SyncState.SYNCED and snapshot.shapes
+    offered = offered_by(candidates.matching or candidates.with_resource or snapshot.shapes) if known else None
+    own = pod_selector(workload, pods)
+    labels = pods.labels()
     for term in pod_terms(pods):
         yield from check_pod_term(term)
-        yield from check_selector(term, pod_selector(workload, pods))
+        yield from check_selector(term, own)
         if state is not SyncState.PENDING:
-            yield from check_topology(term, shapes, pods.labels())
+            yield from check_topology(term, offered, labels)

@@ -1,7 +1,7 @@
 """Check the label selectors and topology keys of spread constraints and of pod affinity."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import selector_in
@@ -13,6 +13,18 @@ from gpugate.policies.rules.placement.node_terms.node_labels import DEPRECATED, 
 from gpugate.policies.rules.placement.node_terms.terms import AFFINITY, ANTI_AFFINITY, SPREAD, PodTerm
 
 _NAMES: Final = {SPREAD: "spread", AFFINITY: "pod affinity", ANTI_AFFINITY: "pod anti-affinity"}
+
+
+class Offered(NamedTuple):
+    """What the nodes offer that pods may run on: the keys of their labels, and how many they are."""
+
+    labels: frozenset[str]
+    nodes: int
+
+
+def offered_by(shapes: Sequence[NodeShape]) -> Offered:
+    """Return what ``shapes`` of nodes offer."""
+    return Offered(frozenset().union({HOSTNAME}, *(shape.labels for shape in shapes)), sum(len(shape.nodes) for shape in shapes))
 
 
 def check_selector(term: PodTerm, own: Object | None) -> Iterator[Finding]:
@@ -35,26 +47,26 @@ def check_selector(term: PodTerm, own: Object | None) -> Iterator[Finding]:
     )
 
 
-def check_topology(term: PodTerm, shapes: Sequence[NodeShape] | None, labels: Object) -> Iterator[Finding]:
+def check_topology(term: PodTerm, offered: Offered | None, labels: Object) -> Iterator[Finding]:
     """Yield a finding for a topologyKey that no node has as a label.
 
     Args:
         term: the constraint or term.
-        shapes: the nodes that the pods may run on; None if the nodes are unknown.
+        offered: what the nodes offer that the pods may run on; None if the nodes are unknown.
         labels: the pods' own labels.
     """
     key = term.value.get("topologyKey")
     if type(key) is not str or not key or key == HOSTNAME:
         return
-    intended = _intended_key(key, shapes)
-    if shapes is None:
+    intended = _intended_key(key, offered)
+    if offered is None:
         if intended is None and not means_numa(key):
             return
         problem = "no known component sets this label, and gpugate does not know the nodes"
-    elif any(key in shape.labels for shape in shapes) or (intended is None and not _is_suspicious(term, key, labels)):
+    elif key in offered.labels or (intended is None and not _is_suspicious(term, key, labels)):
         return
     else:
-        problem = f"none of the {sum(len(shape.nodes) for shape in shapes)} nodes that the pods may run on has this label"
+        problem = f"none of the {offered.nodes} nodes that the pods may run on has this label"
     if intended is not None:
         remedy = f"Write {intended} instead of {key}."
     elif means_numa(key):
@@ -69,7 +81,7 @@ def check_topology(term: PodTerm, shapes: Sequence[NodeShape] | None, labels: Ob
         (*term.path, "topologyKey"),
         f"{_NAMES[term.kind]} over {key}: {problem}, so {'the pods stay Pending' if _blocks(term) else 'the term does nothing'}",
         remedy,
-        rests_on=() if shapes is None else ("nodes",),
+        rests_on=() if offered is None else ("nodes",),
     )
 
 
@@ -90,13 +102,11 @@ def _blocks(term: PodTerm) -> bool:
     return term.required and term.kind in {SPREAD, AFFINITY}
 
 
-def _intended_key(key: str, shapes: Sequence[NodeShape] | None) -> str | None:
+def _intended_key(key: str, offered: Offered | None) -> str | None:
     deprecated = DEPRECATED.get(key)
     if deprecated is not None:
         return deprecated[0]
     if means_numa(key):
         return None
     known = intended_label(key)
-    if known is not None or shapes is None:
-        return known
-    return closest_match(key, {HOSTNAME, *(label for shape in shapes for label in shape.labels)})
+    return known if known is not None or offered is None else closest_match(key, offered.labels)

@@ -21,7 +21,10 @@ The apiserver stores objects of up to 1.5 MB and waits for the webhook. A pod of
 
 No real workload is near these limits. In 5,820 pod templates of Kubernetes, Kueue, JobSet, Kubeflow, KubeRay, the NVIDIA GPU
 Operator and the AI-on-GKE examples, the largest pod has 9 containers, 4 init containers, 20 volumes, 34 mounts, 39 environment
-variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod templates.
+variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod templates. The default limits are at least 20 times
+these figures. They also leave room for 128 pod templates, such as the worker groups of a RayCluster. Each may have 2 containers,
+one of them with an accelerator, 8 volumes, 32 mounts, 64 environment variables, 4 tolerations, 4 labels in the node selector,
+2 affinity terms and 2 topology spread constraints.
 
 ## Practice
 
@@ -29,7 +32,7 @@ variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod temp
 
 ## Example
 
-A pod with 600 init containers: "the object has 600 init containers, more than the limit of 512, so gpugate does not check it".
+A pod with 600 init containers: "the object has 600 init containers, more than the limit of 256, so gpugate does not check it".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,35 +59,35 @@ _Limit = Annotated[int, Field(ge=1, le=100_000)]
 class ObjectSizeParams(Params):
     """Parameters of `object-size`: the most entries of one object, all its pod templates together."""
 
-    pod_sets: _Limit = 256
+    pod_sets: _Limit = 128
     """Pod templates."""
-    containers: _Limit = 1024
+    containers: _Limit = 256
     """Containers, without init containers."""
-    init_containers: _Limit = 512
+    init_containers: _Limit = 256
     """Init containers, sidecars among them."""
-    accelerator_containers: _Limit = 256
+    accelerator_containers: _Limit = 128
     """Containers that request an accelerator."""
-    images: _Limit = 512
+    images: _Limit = 256
     """Different images."""
-    volumes: _Limit = 2048
+    volumes: _Limit = 1024
     """Volumes."""
-    volume_mounts: _Limit = 8192
+    volume_mounts: _Limit = 4096
     """Volume mounts."""
-    env: _Limit = 16_384
+    env: _Limit = 8192
     """Environment variables, and sources of them."""
-    resource_names: _Limit = 4096
+    resource_names: _Limit = 2048
     """Names in requests, limits and overhead."""
-    resource_claims: _Limit = 512
+    resource_claims: _Limit = 256
     """Resource claims."""
-    tolerations: _Limit = 2048
+    tolerations: _Limit = 512
     """Tolerations."""
-    node_selector: _Limit = 1024
+    node_selector: _Limit = 512
     """Labels in node selectors."""
-    affinity_terms: _Limit = 1024
+    affinity_terms: _Limit = 256
     """Terms of node and pod affinity."""
-    affinity_values: _Limit = 16_384
+    affinity_values: _Limit = 4096
     """Expressions and their values in affinity terms."""
-    topology_spread_constraints: _Limit = 512
+    topology_spread_constraints: _Limit = 256
     """Topology spread constraints."""
 
     @cached_property

@@ -118,13 +118,13 @@ def _container(container: Object) -> Object:
     return {**typed, "image": image if type(image) is str else None}
 
 
-def _affinity(value: object) -> tuple[int, int]:
-    """Count the terms of an affinity, and the expressions and values in them, until there are more than any limit allows."""
+def _affinity(value: object, most: int = _MOST_COUNTED) -> tuple[int, int]:
+    """Count the terms of an affinity, and the expressions and values in them, until there are more than ``most`` together."""
     if not value:
         return 0, 0
     terms = values = 0
     pending = [value]
-    while pending and terms + values <= _MOST_COUNTED:
+    while pending and terms + values <= most:
         item = pending.pop()
         if type(item) is list:
             pending.extend(item)
