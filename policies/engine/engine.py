@@ -93,9 +93,9 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     may_refuse = bool(active) and active[0] is limits
     if may_refuse:
         active = active[1:]
-    over = object_size.over_limits(workload, limits.params, edited=phase is Phase.CHECK)
+    over = object_size.over_limits(workload, limits, edited=phase is Phase.CHECK)
     before = None if workload.transition is None else _open_before(workload, workload.transition, limits, context)
-    if over or (before is not None and object_size.over_limits(before, limits.params, edited=True)):
+    if over or (before is not None and object_size.over_limits(before, limits, edited=True)):
         return _over_limits(workload, before, limits, over, phase, reported, may_refuse=may_refuse)
     read_pods(workload, context.snapshot)
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
@@ -144,7 +144,7 @@ def _over_limits(
     """
     if Phase.CHECK not in phase:
         return Decision()
-    were = [] if before is None else object_size.over_limits(before, limits.params, edited=False)
+    were = [] if before is None else object_size.over_limits(before, limits, edited=False)
     counts = {finding.reason: finding.measure for finding in were}
     lenient = not may_refuse or (workload.is_template() and workload.is_child())
     findings = [

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.params import Params
-from gpugate.policies.framework.reasons import Reason, apply_reasons
+from gpugate.policies.framework.reasons import NO_LEVELS, Reason, apply_reasons
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import Workload
 
@@ -84,11 +84,13 @@ class Rule:
     default_max_mode: Mode = Mode.ENFORCE
     default_mode_reason: str = ""
 
-    def findings(self, workload: Workload, params: Params, snapshot: ClusterSnapshot) -> list[Finding]:
-        """Return the findings of ``check``, each with the level that ``params`` and its reason give.
+    def findings(
+        self, workload: Workload, params: Params, snapshot: ClusterSnapshot, levels: Mapping[str, Level | None] = NO_LEVELS
+    ) -> list[Finding]:
+        """Return the findings of ``check``, each with the level that ``levels``, or ``params`` and its reason, give.
 
         Raises:
             MalformedError: a field of the object has a type or value that the API does not accept.
         """
         findings = list(self.check(workload, params, snapshot))
-        return list(apply_reasons(findings, self.reasons, params, workload)) if findings else findings
+        return list(apply_reasons(findings, self.reasons, params, workload, levels)) if findings else findings

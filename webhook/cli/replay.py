@@ -29,6 +29,7 @@ def replay(
     ],
     *,
     policy: options.PolicyFiles = None,
+    profile: options.ProfileName = None,
     cluster: options.ClusterFiles = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -40,7 +41,7 @@ def replay(
     Exit code 0: nothing is newly refused; 1: something is; 2: an input is unusable.
     """
     with options.usable_inputs():
-        snapshot, policies = options.review_context((), policy, cluster, kubeconfig, context)
+        snapshot, policies = options.review_context((), policy, profile, cluster, kubeconfig, context)
     replayed = list(replaying.replay(replaying.read(paths), policies, snapshot))
     for line in replay_report.problems(replayed):
         typer.echo(f"gpugate: {line}", err=True)
