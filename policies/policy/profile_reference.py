@@ -86,12 +86,12 @@ def _reasons(rule: Rule, profile: str) -> dict[str, str]:
 
 
 _INTRODUCTION: Final = """\
-`spec.profile` of a GPUPolicy chooses the defaults of all rules. A policy that names none has `baseline`. Parameters, actions and modes \
-that a policy states override its profile. `recommended` is the latest version, `recommended@1` one that no release changes."""
+`spec.profile` of a GPUPolicy chooses the defaults of all rules. A policy that names none has `baseline`. Parameters, actions \
+and modes that a policy states override its profile. `recommended` is the latest version; no release changes `recommended@1`."""
 _RULES: Final = """\
-What each rule does under a policy in mode Enforce that names none of them, with the number of reasons that it refuses or warns of."""
+What each rule does under a policy in mode Enforce that names none of them, and how many reasons it refuses or warns of."""
 _REASONS: Final = """\
-What becomes of a finding by its reason. The [reference of the rules](rules.md) has the conditions under which a refusal is only a warning."""
+What becomes of a finding by its reason. The [reference of the rules](rules.md) says when a refusal is only a warning."""
 
 
 def profiles_markdown() -> str:

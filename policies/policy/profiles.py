@@ -48,19 +48,58 @@ _BASELINE_1: Final = Profile(
     "baseline",
     1,
     "Refuses only what can never run, adds only what cannot hurt, and changes no stated amount.",
-    MappingProxyType({}),
+    MappingProxyType(
+        {
+            "object-size": {"mode": "Warn"},
+            "accelerator-names": {"actions": _warns("UnservedName")},
+            "vram": {"affinity": False},
+            "queue": {"actions": _warns("QueueUnknown")},
+            "host-memory": {
+                "actions": _warns("LimitMissing", "MemoryVolumesExceedLimit", "Overcommit", "SharedMemoryExceedsLimit")
+            },
+            "shared-memory": {"actions": _warns("NotMounted")},
+            "gang": {
+                "fragments": "Warn",
+                "oneByOne": "Warn",
+                "actions": _warns(
+                    *("CompletionsNotParallelism", "GangNameMissing", "PartialStart", "Shrinks", "SizeMismatch"),
+                    *("SizeUnreadable", "Splits"),
+                ),
+            },
+            "gang-members": {
+                "priority": "Warn",
+                "actions": _warns(
+                    *("AsksDiffer", "GangOver", "GangRuns", "MixedCapacity", "OneTooMany", "PartialStart", "QueueDiffers"),
+                    "SizeDiffers",
+                ),
+            },
+            "gang-packing": {"poolTooSmall": "Warn", "domainTooSmall": "Warn"},
+            "stranding": {"actions": _warns("StrandsAccelerators")},
+            "commitment": {"actions": _warns("LimitAboveRatio")},
+            "visible-devices": {
+                "actions": _warns("MountsDeviceList", "MountsDevices", "NamesDevices", "TakesDevices", "TakesMoreDevices")
+            },
+        }
+    ),
 )
 _RECOMMENDED_1: Final = Profile(
     "recommended",
     1,
     "Also fills in memory limits, aligns pods to NUMA zones, and refuses oversubscription and gangs that could start only in part.",
-    MappingProxyType({}),
+    MappingProxyType({"gang": {"fragments": "Warn"}, "stranding": {"actions": _warns("StrandsAccelerators")}}),
 )
 _STRICT_1: Final = Profile(
     "strict",
     1,
     "Also refuses pods that leave GPUs of a node unused, and what the rules of good practice warn of.",
-    MappingProxyType({}),
+    MappingProxyType(
+        {
+            **{rule: {"mode": "Enforce"} for rule in ("images", "isolation", "jobs", "reserved-nodes", "spot")},
+            "commitment": {"refuse": True},
+            "gang-packing": {"mixedCapacity": "Deny"},
+            "visible-devices": {"imagesElsewhere": "Deny"},
+        }
+    ),
 )
 #: Every version of every profile, the weakest profile first, then by version.
 PROFILES: Final = (_BASELINE_1, _RECOMMENDED_1, _STRICT_1)
