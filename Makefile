@@ -43,6 +43,7 @@ imports: install
 docs: install ## Write the rule reference, the CRD and the webhook configurations from the models.
 	@mkdir -p build
 	$(BIN)/gpugate policies --format markdown > build/rules.md && mv build/rules.md docs/reference/rules.md
+	$(BIN)/gpugate policies --profiles --format markdown > build/profiles.md && mv build/profiles.md docs/reference/profiles.md
 	$(BIN)/gpugate policies --format crd > build/crd.yaml && mv build/crd.yaml manifests/base/crd/gpugate.io_gpupolicies.yaml
 	$(BIN)/gpugate policies --format mutating-webhook > build/webhook.yaml && mv build/webhook.yaml manifests/base/webhook/mutating.yaml
 	$(BIN)/gpugate policies --format validating-webhook > build/webhook.yaml && mv build/webhook.yaml manifests/base/webhook/validating.yaml

@@ -28,7 +28,7 @@ def check_all(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot, 
     regressions = None if workload.transition is None else _Regressions(workload.transition, bound, snapshot)
     for binding in bound.checking:
         try:
-            known = binding.rule.findings(workload, binding.params, snapshot)
+            known = binding.findings(workload, snapshot)
             if not known:
                 continue
             if snapshot.stale:
@@ -112,7 +112,7 @@ class _Regressions:
             return findings
         root, old = self._transition.after.root, self._transition.old
         measures: dict[tuple[str, object], int] = {}
-        for finding in binding.rule.findings(self._before, binding.params, self._snapshot):
+        for finding in binding.findings(self._before, self._snapshot):
             if finding.level is Level.DENY or (binding.deny_on_unknown and finding.level is Level.UNKNOWN and self._only_metadata):
                 key = (finding.reason, named_path(old, finding.path))
                 measures[key] = max(finding.measure, measures.get(key, 0))

@@ -108,8 +108,7 @@ def warn_if_fix_withheld(
     """
     if not workload.is_template() or all(finding.level is not Level.DENY for finding in findings):
         return findings
-    rule, params = binding.rule, binding.params
-    edits = list(rule.mutate(workload, params, snapshot))
+    edits = list(binding.rule.mutate(workload, binding.params, snapshot))
     if len(guard.filter(PatchBuilder(workload.root), edits)[0]) == len(edits):
         return findings
     fixed = open_copy(workload, snapshot)
@@ -119,5 +118,5 @@ def warn_if_fix_withheld(
         draft.apply(edit)
     fixed.edited(additions)
     denying = {Level.DENY, Level.UNKNOWN} if binding.deny_on_unknown else {Level.DENY}
-    left = {(finding.reason, finding.path) for finding in rule.findings(fixed, params, snapshot) if finding.level in denying}
+    left = {(finding.reason, finding.path) for finding in binding.findings(fixed, snapshot) if finding.level in denying}
     return [finding if (finding.reason, finding.path) in left else finding.as_warning() for finding in findings]

@@ -93,9 +93,9 @@ def _decide(workload: Workload, bound: BoundRules, context: _Context, phase: Pha
     may_refuse = bool(active) and active[0] is limits
     if may_refuse:
         active = active.after_first
-    over = object_size.over_limits(workload, limits.params, edited=checks and not edits)
+    over = object_size.over_limits(workload, limits, edited=checks and not edits)
     before = None if workload.transition is None else _open_before(workload, workload.transition, limits, context)
-    if over or (before is not None and object_size.over_limits(before, limits.params, edited=True)):
+    if over or (before is not None and object_size.over_limits(before, limits, edited=True)):
         return _over_limits(workload, before, limits, over, reported, may_refuse=may_refuse) if checks else Decision()
     read_pods(workload, context.snapshot)
     enforced = active.enforced
@@ -151,7 +151,7 @@ def _over_limits(
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
     runs here.
     """
-    were = [] if before is None else object_size.over_limits(before, limits.params, edited=False)
+    were = [] if before is None else object_size.over_limits(before, limits, edited=False)
     counts = {finding.reason: finding.measure for finding in were}
     lenient = not may_refuse or (workload.is_template() and workload.is_child())
     findings = [

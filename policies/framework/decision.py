@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from gpugate.policies.findings import Judged, Mode, Severity
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.findings import Finding, Judged, Level, Mode, Severity
 from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import NO_LEVELS, apply_reasons
 from gpugate.policies.framework.rule import Rule, no_edits, no_findings
 from gpugate.policies.kube.fields import Object
+from gpugate.policies.workloads.workload import Workload
 
 #: The text for an object to which no policy applies.
 _NO_POLICY: Final = "none"
@@ -39,6 +42,7 @@ class BoundRule(NamedTuple):
         generation: the generation of that policy.
         needs_end: whether an exemption must have an end.
         longest_days: how many days ahead an exemption may end at most; 0 for any number.
+        levels: the levels that the policy states by reason; None drops the finding.
     """
 
     rule: Rule
@@ -51,6 +55,17 @@ class BoundRule(NamedTuple):
     generation: int = 0
     needs_end: bool = False
     longest_days: int = 0
+    levels: Mapping[str, Level | None] = NO_LEVELS
+
+    def findings(self, workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
+        """Return the findings of the rule's check, each with the level that the policy, or its reason, gives it.
+
+        Raises:
+            MalformedError: a field of the object has a type or value that the API does not accept.
+        """
+        rule, params = self.rule, self.params
+        findings = list(rule.check(workload, params, snapshot))
+        return list(apply_reasons(findings, rule.reasons, params, workload, self.levels)) if findings else findings
 
 
 class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own

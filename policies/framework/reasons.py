@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from gpugate.policies.findings import Finding, Level
@@ -56,6 +57,8 @@ class Reason:
         return level is fixed if fixed is not None else level is not Level.UNKNOWN
 
 
+#: No reason has a level of its own.
+NO_LEVELS: Final[Mapping[str, Level | None]] = MappingProxyType({})
 #: Reasons that the engine reports for any rule.
 ENGINE_REASONS: Final[Mapping[str, Reason]] = {
     "Exempt": Reason("The workload is exempt from the rule.", action="Warn"),
@@ -73,10 +76,21 @@ ENGINE_REASONS: Final[Mapping[str, Reason]] = {
 }
 
 
+def levels_of(actions: Mapping[str, str | None]) -> dict[str, Level | None]:
+    """Return the level that each of ``actions`` gives the findings of its reason; None drops them."""
+    return {reason: _WEAKER.get(action, Level.DENY) for reason, action in actions.items() if action is not None}
+
+
 def apply_reasons(
-    findings: Iterable[Finding], reasons: Mapping[str, Reason], params: Params, workload: Workload
+    findings: Iterable[Finding],
+    reasons: Mapping[str, Reason],
+    params: Params,
+    workload: Workload,
+    levels: Mapping[str, Level | None],
 ) -> Iterator[Finding]:
-    """Yield ``findings`` with the level and facts of their ``reasons``, without those that ``params`` allow.
+    """Yield ``findings`` with the level and facts of their ``reasons``, without those that the policy allows.
+
+    ``levels`` are those that the policy states by reason; ``params`` give the others.
 
     A check states a level only where it lowers the declared action.
 
@@ -85,9 +99,10 @@ def apply_reasons(
     """
     for finding in findings:
         reason = reasons[finding.reason]
-        level = reason.level(params) if finding.level is Level.DENY else finding.level
-        if level is None or (finding.level is Level.WARN and reason.level(params) is None):
+        stated = levels[finding.reason] if finding.reason in levels else reason.level(params)
+        if stated is None and finding.level is not Level.UNKNOWN:
             continue
+        level = stated if stated is not None and finding.level is Level.DENY else finding.level
         if level is Level.DENY and reason.owner_reviewed_warns and workload.owner_was_reviewed():
             level = Level.WARN
         facts = () if level is Level.UNKNOWN else reason.facts

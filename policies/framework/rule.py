@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Mode
 from gpugate.policies.framework.params import Params
-from gpugate.policies.framework.reasons import Reason, apply_reasons
+from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import Workload
 
@@ -45,7 +45,7 @@ class Rule:
         params: the model of its parameters.
         reasons: the reasons of its findings.
         mutate: returns the edits of a workload.
-        check: yields the findings on the edited workload. Callers use :meth:`findings`.
+        check: yields the findings on the edited workload. A bound rule gives them their levels.
         needs: plural resource names of the facts that the rule reads.
         reads: names of the fields of pod specs, their containers and metadata that change the result of the rule, besides those
             that identify pods and what they request (``COMMON_READS``). Fields of the kind around them count for every rule.
@@ -83,12 +83,3 @@ class Rule:
     trigger_annotations: frozenset[str] = frozenset()
     default_max_mode: Mode = Mode.ENFORCE
     default_mode_reason: str = ""
-
-    def findings(self, workload: Workload, params: Params, snapshot: ClusterSnapshot) -> list[Finding]:
-        """Return the findings of ``check``, each with the level that ``params`` and its reason give.
-
-        Raises:
-            MalformedError: a field of the object has a type or value that the API does not accept.
-        """
-        findings = list(self.check(workload, params, snapshot))
-        return list(apply_reasons(findings, self.reasons, params, workload)) if findings else findings

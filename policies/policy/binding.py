@@ -7,12 +7,16 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import BoundRule, BoundRules
+from gpugate.policies.framework.reasons import levels_of
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.models import SETTINGS, LabelSelector, Policy, field_name
+from gpugate.policies.policy.profiles import DEFAULT, profile_of
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.rules.security import object_size
 
 _EVERYTHING: Final = LabelSelector()
+#: The key of a profile's settings that is no setting of a rule that a policy names.
+_MODE: Final = "mode"
 #: Stands for a label that an object does not have.
 _ABSENT: Final = object()
 #: One character more than a label value may have.
@@ -20,8 +24,16 @@ _LONGEST: Final = 64
 
 
 @cache
-def _defaults(rule_id: str) -> Any:  # noqa: ANN401 - a settings model made at run time
-    return SETTINGS[rule_id]()
+def profile_settings(profile: str, rule_id: str) -> Any:  # noqa: ANN401 - a settings model made at run time
+    """Return the settings of the rule in ``profile``."""
+    stated = {name: value for name, value in profile_of(profile).rules.get(rule_id, {}).items() if name != _MODE}
+    return SETTINGS[rule_id].model_validate(stated, by_alias=True, by_name=False)
+
+
+@cache
+def strongest_mode(profile: str, rule: Rule) -> Mode:
+    """Return the strongest mode of ``rule`` where a policy of ``profile`` does not name it."""
+    return Mode(profile_of(profile).rules.get(rule.id, {}).get(_MODE, rule.default_max_mode))
 
 
 class PolicySet:
@@ -41,8 +53,9 @@ class PolicySet:
         self.policies: Sequence[Policy] = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name))
         self._by_namespaces = any(policy.spec.match.namespace_selector != _EVERYTHING for policy in self.policies)
         self._object_keys = sorted({key for policy in self.policies for key in _keys(policy.spec.match.object_selector)})
-        stated = (_own_settings(policy, object_size.RULE) for policy in self.policies)
-        self.most_pod_sets = max(object_size.most_pod_sets(each) for each in (_defaults(object_size.RULE.id), *stated) if each)
+        stated = (settings_of(policy, object_size.RULE) for policy in self.policies)
+        limits = (profile_settings(DEFAULT, object_size.RULE.id), *stated)
+        self.most_pod_sets = max(object_size.most_pod_sets(each) for each in limits if each)
         self._bound: dict[Any, BoundRules] = {}
 
     def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
@@ -75,24 +88,33 @@ class PolicySet:
 def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
     """Return the settings of ``policy`` for ``rule``; None if it leaves the rule to other policies.
 
-    A policy that does not name the rule has the defaults for it if it has a mode and the rule is not off unless named.
+    What the policy states overrides its profile. A policy that does not name the rule has the settings of its profile if it has a
+    mode and the rule is not off unless named.
     """
-    settings = _own_settings(policy, rule)
-    if settings is not None or policy.spec.mode is None or rule.default_max_mode is Mode.DISABLED:
+    settings, profile = _own_settings(policy, rule), policy.spec.profile
+    if settings is None:
+        off = policy.spec.mode is None or strongest_mode(profile, rule) is Mode.DISABLED
+        return None if off else profile_settings(profile, rule.id)
+    defaults = profile_settings(profile, rule.id)
+    if not defaults.model_fields_set:
         return settings
-    return _defaults(rule.id)
+    stated = {name: getattr(settings, name) for name in settings.model_fields_set}
+    if "actions" in stated:
+        actions = stated["actions"]
+        stated["actions"] = defaults.actions.model_copy(update={name: getattr(actions, name) for name in actions.model_fields_set})
+    return defaults.model_copy(update=stated)
 
 
 def mode_of(policy: Policy, rule: Rule) -> Mode | None:
     """Return the mode of ``rule`` if ``policy`` binds it; None if the policy leaves it to other policies.
 
-    A rule that the policy does not name has at most its :attr:`gpugate.policies.framework.rule.Rule.default_max_mode`.
+    A rule that the policy does not name has at most the mode of :func:`strongest_mode`.
     """
     settings = settings_of(policy, rule)
     if settings is None:
         return None
     stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
-    return stated if _own_settings(policy, rule) is not None else stated.at_most(rule.default_max_mode)
+    return stated if _own_settings(policy, rule) is not None else stated.at_most(strongest_mode(policy.spec.profile, rule))
 
 
 def _own_settings(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
@@ -115,6 +137,7 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
             generation=policy.generation,
             needs_end=spec.exemptions.needs_end,
             longest_days=spec.exemptions.longest_days or 0,
+            levels=levels_of(chosen.actions.model_dump()),
         )
     return None
 

@@ -8,9 +8,11 @@ from pydantic import ConfigDict, Field, ValidationError, create_model, field_val
 from gpugate.policies.cluster.records.common import meets
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Action
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, dotted
+from gpugate.policies.policy.profiles import DEFAULT, PATTERN, profile_of
 from gpugate.policies.rules.registry import BY_ID, RULES
 
 API_VERSION: Final = "gpugate.io/v1alpha1"
@@ -138,10 +140,33 @@ class Exemptions(Params):
         return self.longest_days is not None if self.require_until is None else self.require_until
 
 
+class _ById(Params):
+    """Base of models whose fields are named by rule ids or reasons."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+def _actions_model(rule: Rule, name: str) -> Any:  # noqa: ANN401 - a model made at run time
+    """Return the model of ``spec.rules.<rule>.actions``: one field for each reason whose action no parameter chooses."""
+    reasons = {name: reason for name, reason in rule.reasons.items() if reason.action in {"Deny", "Warn"}}
+    fields: dict[str, Any] = {
+        name: (Action | None, Field(default=None, description=reason.title)) for name, reason in reasons.items()
+    }
+    return create_model(f"{name}Actions", __base__=_ById, __doc__="What the policy does about findings, by reason.", **fields)
+
+
 def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run time
     """Return the model of ``spec.rules.<rule>``: the rule's parameters, its mode, and how it acts on withheld edits."""
-    name = rule.params.__name__.removesuffix("Params") + "Settings"
+    name = rule.params.__name__.removesuffix("Params")
+    actions = _actions_model(rule, name)
     fields: dict[str, Any] = {
+        "actions": (
+            actions,
+            Field(
+                default_factory=actions,
+                description="What the policy does about findings whose reason has no parameter of its own, by reason.",
+            ),
+        ),
         "mode": (Mode | None, Field(default=None, description="How the rule acts; by default the policy's mode.")),
         "on_git_conflict": (
             Literal["Warn", "Refuse"],
@@ -155,7 +180,7 @@ def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run ti
             ),
         ),
     }
-    return create_model(name, __base__=rule.params, __doc__=rule.title + ".", **fields)
+    return create_model(f"{name}Settings", __base__=rule.params, __doc__=rule.title + ".", **fields)
 
 
 SETTINGS: Final[dict[str, Any]] = {rule.id: _settings_model(rule) for rule in RULES}
@@ -172,16 +197,12 @@ _RULE_FIELDS: Final[dict[str, Any]] = {
 }
 
 
-class _RulesBase(Params):
-    model_config = ConfigDict(alias_generator=None)
-
-
 #: The user name of a controller; ``*`` at the end stands for all service accounts of a namespace.
 ControllerIdentity: TypeAlias = Annotated[
     str, Field(min_length=1, max_length=512, pattern=r"^(system:serviceaccount:[a-z0-9-]+:\*|[A-Za-z0-9][A-Za-z0-9._:/@-]*)$")
 ]
 
-RuleSettings: Final[Any] = create_model("RuleSettings", __base__=_RulesBase, __doc__="Settings by rule id.", **_RULE_FIELDS)
+RuleSettings: Final[Any] = create_model("RuleSettings", __base__=_ById, __doc__="Settings by rule id.", **_RULE_FIELDS)
 
 
 class PolicySpec(Params):
@@ -191,6 +212,8 @@ class PolicySpec(Params):
     """What the policy applies to; everything by default."""
     priority: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] = 0
     """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
+    profile: Annotated[str, Field(pattern=PATTERN)] = DEFAULT
+    """Defaults of the rules: baseline, recommended or strict, in the latest version, or in one that stays (recommended@1)."""
     mode: Mode | None = None
     """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
     exemptions: Exemptions = Exemptions()
@@ -199,6 +222,12 @@ class PolicySpec(Params):
     """User names of operators that create pods or workloads with an owner, besides kube-controller-manager's own."""
     rules: RuleSettings = Field(default_factory=RuleSettings)
     """Settings by rule id."""
+
+    @field_validator("profile")
+    @classmethod
+    def _known_profile(cls, profile: str) -> str:
+        profile_of(profile)
+        return profile
 
 
 class Policy(Params):
@@ -289,6 +318,6 @@ def without_rules(obj: Object, rules: Collection[str]) -> Policy:
     return parse_policy({**obj, "spec": {**spec, "rules": {**valid, **disabled}}})
 
 
-def default_policy(mode: Mode) -> Policy:
-    """Return the policy that holds if there is none: every rule with its defaults, in ``mode``."""
-    return Policy(name="default", spec=PolicySpec(mode=mode))
+def default_policy(mode: Mode, profile: str = DEFAULT) -> Policy:
+    """Return the policy that holds if there is none: every rule as ``profile`` has it, in ``mode``."""
+    return Policy(name="default", spec=PolicySpec(mode=mode, profile=profile))

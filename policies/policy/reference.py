@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic.alias_generators import to_camel
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.framework.reasons import ENGINE_REASONS, Reason
+from gpugate.policies.framework.reasons import ENGINE_REASONS, Action, Reason
 from gpugate.policies.framework.rule import Rule
+from gpugate.policies.policy.binding import profile_settings, strongest_mode
 from gpugate.policies.policy.crd import Schema, spec_schema, written
 from gpugate.policies.policy.models import API_VERSION, KIND
+from gpugate.policies.policy.profiles import DEFAULT
 from gpugate.policies.rules.registry import RULES
 
 #: What a fixed action does in mode Enforce.
@@ -25,7 +27,7 @@ _FACTS: Final = {
     "resourceclaimtemplates": "ResourceClaimTemplates",
 }
 #: Parameters that every rule has, described once.
-COMMON: Final = ("mode", "onGitConflict", "onUnknown")
+COMMON: Final = ("actions", "mode", "onGitConflict", "onUnknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,11 @@ def parameters(rule: Rule) -> tuple[Parameter, ...]:
 def common_parameters() -> tuple[Parameter, ...]:
     """Return the parameters that every rule has."""
     fields = _fields_of(RULES[0])
-    return tuple(_flatten({name: fields[name] for name in COMMON}, "", frozenset()))
+    actions = dict(fields["actions"])
+    # The fields of this one are the reasons, which each rule has its own of.
+    kind, text = f"map from reason to {' or '.join(get_args(Action))}", actions["description"]
+    rest = {name: fields[name] for name in COMMON if name != "actions"}
+    return (Parameter("actions", kind, None, text), *_flatten(rest, "", frozenset()))
 
 
 def _fields_of(rule: Rule) -> Mapping[str, Schema]:
@@ -87,16 +93,17 @@ def _type(field: Schema) -> str:
     return f"{kind} {bounds}".strip()
 
 
-def default_policy_object(mode: str) -> dict[str, Any]:
-    """Return the policy that holds if there is none, as an object with every default written out."""
+def default_policy_object(mode: str, profile: str = DEFAULT) -> dict[str, Any]:
+    """Return the policy that holds if there is none, as an object with every setting of ``profile`` written out."""
     rules: dict[str, Any] = {}
     for rule in RULES:
-        fields = _fields_of(rule).items()
-        rules[rule.id] = {name: field["default"] for name, field in fields if field.get("default") is not None}
-        if rule.default_max_mode is not Mode.ENFORCE:
+        settings = profile_settings(profile, rule.id).model_dump(mode="json", by_alias=True, exclude_none=True)
+        rules[rule.id] = {name: value for name, value in settings.items() if name != "actions" or value}
+        strongest = strongest_mode(profile, rule)
+        if strongest is not Mode.ENFORCE:
             # Written out, so that it stays when a user changes the mode of the policy.
-            rules[rule.id] = {"mode": Mode(mode).at_most(rule.default_max_mode).value, **rules[rule.id]}
-    spec = {"priority": 0, "mode": mode, "rules": rules}
+            rules[rule.id] = {"mode": Mode(mode).at_most(strongest).value, **rules[rule.id]}
+    spec = {"priority": 0, "profile": profile, "mode": mode, "rules": rules}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "default"}, "spec": spec}
 
 
@@ -113,7 +120,7 @@ def reference_markdown() -> str:
     blocks = [
         "# Rules",
         "<!-- Written by `make docs` from the rules' own code: change it there. -->",
-        _table(("Rule", "What it ensures"), [(f"[`{rule.id}`](#{rule.id})", rule.title) for rule in RULES]),
+        table(("Rule", "What it ensures"), [(f"[`{rule.id}`](#{rule.id})", rule.title) for rule in RULES]),
         f"Rules run in this order. A {KIND} sets their parameters under `spec.rules.<rule>`. Every rule also has:",
         _parameter_table(common_parameters()),
         *(block for rule in RULES for block in _section(rule)),
@@ -153,15 +160,15 @@ def _documentation(rule: Rule) -> str:
 
 def _parameter_table(params: Sequence[Parameter]) -> str:
     rows = [(f"`{param.name}`", param.type, f"`{param.written}`" if param.written else "", param.description) for param in params]
-    return _table(("Parameter", "Type", "Default", "Description"), rows)
+    return table(("Parameter", "Type", "Default", "Description"), rows)
 
 
 def _reason_table(reasons: Mapping[str, Reason]) -> str:
     rows = [(f"`{name}`", outcome_of(reason), reason.title) for name, reason in reasons.items()]
-    return _table(("Reason", "In mode Enforce", "What it means"), rows)
+    return table(("Reason", "In mode Enforce", "What it means"), rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown; an empty text without rows."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (cells[0], ["---"] * len(head), *cells[1:])) if rows else ""

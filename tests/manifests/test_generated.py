@@ -66,6 +66,11 @@ def test_the_reference_is_current() -> None:
     assert path.read_text(encoding="utf-8") == run("--format", "markdown"), f"{path.relative_to(ROOT)} {HOW}"
 
 
+def test_the_comparison_of_profiles_is_current() -> None:
+    path = ROOT / "docs" / "reference" / "profiles.md"
+    assert path.read_text(encoding="utf-8") == run("--profiles", "--format", "markdown"), f"{path.relative_to(ROOT)} {HOW}"
+
+
 def test_another_process_generates_the_same() -> None:
     code = "from gpugate.webhook.cli.policies import *; print(crd_yaml() + reference_markdown() + default_yaml(), end='')"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")

@@ -52,7 +52,7 @@ def _findings_of(rule: str) -> tuple[tuple[str, Finding], ...]:
         bound = {one.rule.id: one for one in case.bound()}
         workload, snapshot = case.decided()
         if rule in bound:
-            found += [(str(case), finding) for finding in bound[rule].rule.findings(workload, bound[rule].params, snapshot)]
+            found += [(str(case), finding) for finding in bound[rule].findings(workload, snapshot)]
     return tuple(found)
 
 
@@ -182,7 +182,7 @@ def test_fields_of_random_workloads_that_a_rule_does_not_read_change_nothing(
 def _result(workload: Workload, bound: BoundRule, snapshot: ClusterSnapshot) -> object:
     rule = bound.rule
     try:
-        return list(rule.mutate(workload, bound.params, snapshot)), rule.findings(workload, bound.params, snapshot)
+        return list(rule.mutate(workload, bound.params, snapshot)), bound.findings(workload, snapshot)
     except MalformedError as error:
         return str(error)
 

@@ -12,6 +12,7 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, Phase
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, parse_policy
+from gpugate.policies.policy.profiles import OFFLINE
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.pod_set import PodSet
@@ -60,6 +61,8 @@ def shapes_of(nodes: Iterable[Node]) -> tuple[NodeShape, ...]:
 
 
 def policy(name: str = "test", **spec: Any) -> Policy:
+    """A policy of the profile that offline reviews use; ``spec`` overrides it."""
+    spec = {"profile": OFFLINE, **spec}
     return parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
 
 

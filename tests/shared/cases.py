@@ -24,6 +24,7 @@ from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.quantity import whole
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
+from gpugate.policies.policy.profiles import OFFLINE
 from gpugate.policies.rules.gangs.gang.pod_groups import manifest, plan
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
@@ -40,7 +41,7 @@ SHARED_BASES = _TESTS / "shared" / "bases.yaml"
 _DEFAULTS = "defaults"
 _SEVERITIES = {severity.value for severity in Severity}
 #: What a case says of how it is decided; it is in ``Case.content`` as it is written.
-_SETTINGS = {"params", "pending", "only", "mode", "phase", "exemptions", "usage", "subresource"}
+_SETTINGS = {"params", "pending", "only", "mode", "phase", "exemptions", "profile", "usage", "subresource"}
 #: Where the object comes from: it is created as ``given``, or it is updated from ``old``, or it is a base.
 _OBJECTS = {"base", "given", "old"}
 _KEYS = {*_SETTINGS, *_OBJECTS, "facts", "with", "update", "wanted"}
@@ -220,7 +221,8 @@ class Case:
         return snapshot_from_objects(named, dict.fromkeys(self.content.get("pending") or (), SyncState.PENDING))
 
     def bound(self) -> tuple[BoundRule, ...]:
-        spec: dict[str, Any] = {"exemptions": {"rules": self.content.get("exemptions", [])}}
+        profile = self.content.get("profile", OFFLINE)
+        spec: dict[str, Any] = {"profile": profile, "exemptions": {"rules": self.content.get("exemptions", [])}}
         mode = self.content.get("mode", "Enforce")
         spec["rules"] = {self.rule: {"mode": mode, **(self.content.get("params") or {})}}
         if not self.content.get("only", True):

@@ -16,7 +16,7 @@ from gpugate.policies.cluster.builder import SnapshotBuilder
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.binding import PolicySet
-from gpugate.policies.policy.models import Policy, default_policy
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.compare import ComparisonOutcome, compare
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext, gangs_among
 from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, index_of
@@ -84,6 +84,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
             metavar="FILE", help="GPUPolicy file; may be repeated. Default: the policies of the input, else the built-in one."
         ),
     ] = None,
+    profile: options.ProfileName = None,
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -126,7 +127,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
         inputs = _read_inputs(
             paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy)
         )
-        policies = PolicySet(load_policies(policy) if policy else inputs.policies or [default_policy(Mode.DRY_RUN)])
+        policies = options.policies_or_default(load_policies(policy) if policy else inputs.policies, profile, Mode.DRY_RUN)
         old = PolicySet(load_policies(against)) if against else None
     console = color.console()
     labels = tuple(team_label or TEAM_LABELS)

@@ -39,6 +39,7 @@ def fix(  # noqa: PLR0913 - one parameter per option
         bool | None, typer.Option("--diff/--no-diff", help="Print a unified diff. Default: if no file is written.")
     ] = None,
     policy: options.PolicyFiles = None,
+    profile: options.ProfileName = None,
     cluster: options.ClusterFiles = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -58,7 +59,7 @@ def fix(  # noqa: PLR0913 - one parameter per option
         files, roots = _files(paths, write=write)
         opened = list(open_files(files, paths, roots))
         objects = [document for file in opened for document in file.objects()]
-        snapshot, policies = options.review_context(objects, policy, cluster, kubeconfig, context, namespace)
+        snapshot, policies = options.review_context(objects, policy, profile, cluster, kubeconfig, context, namespace)
     results = list(fixed_files(opened, policies, snapshot, namespace, now=time.time()))
     if show_diff or (show_diff is None and not write and (check or not piped)):
         _print_diffs(results, color)

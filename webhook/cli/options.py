@@ -17,6 +17,7 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, default_policy, parse_policy
+from gpugate.policies.policy.profiles import NAMES, OFFLINE, PROFILES, ProfileError, profile_of
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
@@ -36,6 +37,15 @@ _OWN_FACTS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 PolicyFiles: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option("--policy", metavar="FILE", help="GPUPolicy file; may be repeated. Default: the built-in one, enforced."),
+]
+ProfileName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help=f"Profile to judge by: {', '.join(NAMES)}, or one with a version ({PROFILES[0]}). Default: those of the policies,"
+        f" {OFFLINE} without a policy.",
+    ),
 ]
 ClusterFiles: TypeAlias = Annotated[
     list[Path] | None,
@@ -144,9 +154,42 @@ def monitoring(url: str, token: Path | None, ca: Path | None, matchers: list[str
     return address_of(url, token_file=token, ca_file=ca, matchers=tuple(matchers or ()))
 
 
+def check_profile(profile: str | None) -> None:
+    """Check that a profile of that name exists.
+
+    Raises:
+        InputError: it does not.
+    """
+    if profile is not None:
+        try:
+            profile_of(profile)
+        except ProfileError as error:
+            message = f"--profile {error}"
+            raise InputError(message) from None
+
+
+def policies_or_default(policies: Sequence[Policy], profile: str | None, mode: Mode) -> PolicySet:
+    """Return ``policies``, each with ``profile`` if one is given; without policies, the default one in ``mode``.
+
+    Which profile decides is said on standard error if neither a policy nor a profile is given.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    check_profile(profile)
+    if not policies:
+        if profile is None:
+            typer.echo(f"gpugate: no policy is given, so the profile {OFFLINE} decides (--profile chooses another)", err=True)
+        return PolicySet([default_policy(mode, profile or OFFLINE)])
+    if profile is None:
+        return PolicySet(policies)
+    return PolicySet(policy.model_copy(update={"spec": policy.spec.model_copy(update={"profile": profile})}) for policy in policies)
+
+
 def review_context(
     documents: Sequence[Document | UnreadableInput],
     policy: list[Path] | None,
+    profile: str | None,
     cluster: list[Path] | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -173,12 +216,12 @@ def review_context(
         objects, known = _readable(kubeconfig, context, _namespaces(values, namespace), policies_are_given=bool(policy))
     snapshot = snapshot_of([*objects, *own], known) if objects or own else EMPTY_SNAPSHOT
     if policy:
-        return snapshot, PolicySet(load_policies(policy))
+        return snapshot, policies_or_default(load_policies(policy), profile, Mode.ENFORCE)
     policies, problems = policies_among(objects)
     for problem in problems.values():
         message = f"a {KIND} of the cluster is invalid: {problem}"
         raise InputError(message)
-    return snapshot, PolicySet(policies or [default_policy(Mode.ENFORCE)])
+    return snapshot, policies_or_default(policies, profile, Mode.ENFORCE)
 
 
 def _readable(

@@ -1,7 +1,7 @@
 """`gpugate policies`: print rules with their parameters, the default policy, the rule reference and the CRD."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -14,6 +14,14 @@ from rich.table import Table
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.reasons import FIXED_ACTIONS
 from gpugate.policies.policy.crd import gpupolicy_crd
+from gpugate.policies.policy.profile_reference import (
+    Comparison,
+    parameters_by_profile,
+    profiles_markdown,
+    reasons_by_profile,
+    rules_by_profile,
+)
+from gpugate.policies.policy.profiles import DEFAULT, NAMES
 from gpugate.policies.policy.reference import (
     Parameter,
     common_parameters,
@@ -24,12 +32,13 @@ from gpugate.policies.policy.reference import (
 )
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.admission.configuration import configuration
+from gpugate.webhook.cli import options
 from gpugate.webhook.files.yaml import dump
 
 _CRD_HEAD: Final = "# Written by `make docs` from the models that parse a GPUPolicy: change it there.\n"
 _DEFAULT_HEAD: Final = (
-    "# The policy of a cluster without a GPUPolicy (in DryRun) and of offline reviews (in Enforce). It contains every default;\n"
-    "# your own policy needs only the values that it changes.\n"
+    "# The policy of a cluster without a GPUPolicy. It contains every setting of its profile; your own policy needs only the\n"
+    "# profile and the values that it changes. Offline reviews without a policy use the profile recommended in mode Enforce.\n"
 )
 
 
@@ -51,8 +60,17 @@ def policies(
         typer.Option("--format", help="The rules as text, JSON or Markdown; the CRD of GPUPolicy; a webhook configuration."),
     ] = PolicyFormat.TEXT,
     default: Annotated[bool, typer.Option("--default", help="Print the built-in default GPUPolicy as YAML instead.")] = False,
+    profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="The profile of --default.")] = DEFAULT,
+    profiles: Annotated[
+        bool, typer.Option("--profiles", help="Print what each rule does under each profile instead: as text, JSON or Markdown.")
+    ] = False,
 ) -> None:
     """List the rules with their parameters and defaults."""
+    if profiles:
+        _print_profiles(form)
+        return
+    with options.usable_inputs():
+        options.check_profile(profile)
     formats: dict[PolicyFormat, Callable[[], str]] = {
         PolicyFormat.JSON: lambda: json.dumps(rules_document(), indent=2, ensure_ascii=False) + "\n",
         PolicyFormat.MARKDOWN: reference_markdown,
@@ -63,7 +81,7 @@ def policies(
     if not default and form is PolicyFormat.TEXT:
         _print_text()
     else:
-        typer.echo(default_yaml() if default else formats[form](), nl=False)
+        typer.echo(default_yaml(profile) if default else formats[form](), nl=False)
 
 
 def crd_yaml() -> str:
@@ -71,9 +89,38 @@ def crd_yaml() -> str:
     return _CRD_HEAD + dump(gpupolicy_crd())
 
 
-def default_yaml() -> str:
-    """Return the default GPUPolicy as YAML."""
-    return _DEFAULT_HEAD + dump(default_policy_object(Mode.DRY_RUN.value))
+def default_yaml(profile: str = DEFAULT) -> str:
+    """Return the default GPUPolicy as YAML, with the settings of ``profile``."""
+    return _DEFAULT_HEAD + dump(default_policy_object(Mode.DRY_RUN.value, profile))
+
+
+def _print_profiles(form: PolicyFormat) -> None:
+    """Print the comparison of the profiles."""
+    parts = {"rules": rules_by_profile(), "parameters": parameters_by_profile(), "reasons": reasons_by_profile()}
+    if form is PolicyFormat.MARKDOWN:
+        typer.echo(profiles_markdown(), nl=False)
+    elif form is PolicyFormat.JSON:
+        document = {
+            part: [{"rule": line.rule, "name": line.name, **dict(zip(NAMES, line.outcomes, strict=True))} for line in lines]
+            for part, lines in parts.items()
+        }
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif form is PolicyFormat.TEXT:
+        _print_comparisons(parts)
+    else:
+        options.fail(f"--profiles has no format {form.value}: use text, json or markdown")
+
+
+def _print_comparisons(parts: Mapping[str, Sequence[Comparison]]) -> None:
+    console = Console(highlight=False)
+    heads = {"rules": "may change", "parameters": "parameter", "reasons": "reason"}
+    for part, lines in parts.items():
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=part, title_justify="left")
+        for column in ("rule", heads[part], *NAMES):
+            table.add_column(column, overflow="fold")
+        for line in lines:
+            table.add_row(*map(escape, (line.rule, line.name, *line.outcomes)))
+        console.print(table)
 
 
 def rules_document() -> list[dict[str, Any]]:

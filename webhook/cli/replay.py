@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gpugate.policies.policy.profiles import OFFLINE
 from gpugate.webhook.cli import options
 from gpugate.webhook.review import replay as replaying
 from gpugate.webhook.review import replay_report
@@ -19,7 +20,7 @@ class ReplayOutput(StrEnum):
     JSON = "json"
 
 
-def replay(
+def replay(  # noqa: PLR0913 - one parameter per option
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -29,6 +30,7 @@ def replay(
     ],
     *,
     policy: options.PolicyFiles = None,
+    profile: options.ProfileName = None,
     cluster: options.ClusterFiles = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -40,7 +42,8 @@ def replay(
     Exit code 0: nothing is newly refused; 1: something is; 2: an input is unusable.
     """
     with options.usable_inputs():
-        snapshot, policies = options.review_context((), policy, cluster, kubeconfig, context)
+        chosen = profile if policy or kubeconfig or context else profile or OFFLINE
+        snapshot, policies = options.review_context((), policy, chosen, cluster, kubeconfig, context)
     replayed = list(replaying.replay(replaying.read(paths), policies, snapshot))
     for line in replay_report.problems(replayed):
         typer.echo(f"gpugate: {line}", err=True)

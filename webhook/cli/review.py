@@ -48,6 +48,7 @@ def review(  # noqa: PLR0913 - one parameter per option
     ] = None,
     release_name: Annotated[str, typer.Option(metavar="NAME", help="Name of the release for --helm.")] = "release-name",
     policy: options.PolicyFiles = None,
+    profile: options.ProfileName = None,
     cluster: options.ClusterFiles = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -72,7 +73,7 @@ def review(  # noqa: PLR0913 - one parameter per option
     with options.usable_inputs():
         rendered = [*(rendering.kustomize(kustomize) if kustomize else ()), *(rendering.helm(chart) if chart else ())]
         documents = [*read_all(paths or ()), *rendered]
-        snapshot, policies = options.review_context(documents, policy, cluster, kubeconfig, context, namespace)
+        snapshot, policies = options.review_context(documents, policy, profile, cluster, kubeconfig, context, namespace)
     entries = list(review_documents(documents, policies, snapshot, namespace, now=time.time()))
     _print(entries, output, color, show_diff=show_diff)
     if not entries:

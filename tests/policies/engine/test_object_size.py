@@ -10,6 +10,7 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import EXEMPT, REASON
+from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.binding import PolicySet
@@ -90,7 +91,8 @@ def test_no_golden_case_at_every_limit_goes_over_one_by_its_edits() -> None:
         counts = object_size.count(opened(case.given))
         after = case.given
         case.decide(after)
-        limits = ObjectSizeParams(**{field: max(number, 1) for field, number in counts.items()})
+        params = ObjectSizeParams(**{field: max(number, 1) for field, number in counts.items()})
+        limits = BoundRule(object_size.RULE, params, Mode.ENFORCE)
         if object_size.over_limits(opened(after), limits, edited=True):
             over.append(str(case))
     assert over == []

@@ -9,6 +9,7 @@ import pytest
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, default_policy, parse_policy
+from gpugate.policies.policy.profiles import DEFAULT
 from gpugate.policies.rules.registry import BY_ID, RULES
 from tests.shared.builders import policy
 
@@ -138,9 +139,9 @@ def test_nulls_count_as_left_out_as_they_do_for_the_apiserver() -> None:
     parsed = parse_policy(
         _object(mode="Warn", match=None, exemptions=None, priority=None, rules={"numa": {"mode": None, "alignedNodes": None}})
     )
-    assert parsed == policy("p", mode="Warn", rules={"numa": {}})
-    assert parse_policy({**_object(), "spec": None}) == policy("p")
-    assert parse_policy(_object(rules=None)) == policy("p")
+    assert parsed == policy("p", profile=DEFAULT, mode="Warn", rules={"numa": {}})
+    assert parse_policy({**_object(), "spec": None}) == policy("p", profile=DEFAULT)
+    assert parse_policy(_object(rules=None)) == policy("p", profile=DEFAULT)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ async def test_a_review_goes_on_without_what_may_not_be_read_and_says_so(told: A
     manifest = tmp_path / "pod.json"
     manifest.write_bytes(orjson.dumps(pod("train")))
     allowed = {"gpupolicies", "team-a", "team-a/pods", "team-a/limitranges", "team-a/resourcequotas"}
-    found = await told("review", str(manifest), "-o", "json", allowed=allowed)
+    found = await told("review", str(manifest), "-o", "json", "--profile", "recommended", allowed=allowed)
     assert found.returncode == 0, found.stderr
     assert orjson.loads(found.stdout)[0]["outcome"] == "changed"
     lines = found.stderr.splitlines()

@@ -324,7 +324,7 @@ def test_the_mode_of_a_file_and_a_link_to_it_stay(file: Path) -> None:
 def test_a_read_only_file_keeps_every_file_from_being_changed(file: Path) -> None:
     other = put(file.parent, "other.yaml", JOB)
     file.chmod(0o444)
-    result = fix(other, file, "--write")
+    result = fix(other, file, "--write", "--profile", "recommended")
     assert result.exit_code == 2
     assert result.stderr == f"gpugate: {file}: is read-only; no file was changed\n"
     assert other.read_text() == JOB

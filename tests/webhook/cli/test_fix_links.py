@@ -30,7 +30,7 @@ def outside(tmp_path: Path) -> Path:
 
 def test_a_link_to_a_file_outside_is_neither_read_nor_written_and_is_said_in_one_line(folder: Path, outside: Path) -> None:
     (folder / "link.yaml").symlink_to(outside)
-    result = fix(folder, "--write")
+    result = fix(folder, "--write", "--profile", "recommended")
     assert result.exit_code == 0
     assert result.stdout == f"fixed {folder}/pod.yaml\n"
     assert outside.read_text() == JOB

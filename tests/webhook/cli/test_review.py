@@ -372,7 +372,7 @@ def test_facts_and_policies_that_cannot_be_had_end_it_with_2_and_one_line(
 def test_the_program_itself_reads_stdin_keeps_its_output_apart_and_ends_with_the_code() -> None:
     done = run("review", "-", "-o", "json", stdin=orjson.dumps(overcommitted_pod()))
     assert done.returncode == 1
-    assert done.stderr == ""
+    assert done.stderr == "gpugate: no policy is given, so the profile recommended decides (--profile chooses another)\n"
     (entry,) = orjson.loads(done.stdout)
     assert entry["outcome"] == "refused"
 

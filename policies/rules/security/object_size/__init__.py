@@ -44,6 +44,7 @@ from pydantic.alias_generators import to_camel, to_pascal
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Finding
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
@@ -169,13 +170,13 @@ def count(workload: Workload, most_read: int = 100_000) -> dict[str, int]:
     return {"pod_sets": workload.unopened or len(counts), **sums, "images": images}
 
 
-def over_limits(workload: Workload, params: Params, *, edited: bool) -> list[Finding]:
+def over_limits(workload: Workload, binding: BoundRule, *, edited: bool) -> list[Finding]:
     """Return a finding for every limit that the object is over; ``edited``: it may have what the rules added."""
-    limits = cast("ObjectSizeParams", params)
+    limits = cast("ObjectSizeParams", binding.params)
     # The usual case: fewer entries in all than any limit.
     if len(workload.pod_sets) == 1 and is_small(workload.pod_sets[0].spec, limits.least):
         return []
-    findings = RULE.findings(workload, limits, EMPTY_SNAPSHOT)
+    findings = binding.findings(workload, EMPTY_SNAPSHOT)
     return _without_edits(findings, workload, limits) if findings and edited else findings
 
 
