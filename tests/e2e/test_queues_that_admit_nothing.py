@@ -131,18 +131,20 @@ def test_a_job_with_a_prebuilt_workload_is_admitted_as_it_is_and_runs_and_a_forg
     control_plane: ControlPlane, namespace: str
 ) -> None:
     control_plane.apply(*queue(namespace, "train", 8))
-    # Two GPUs and no /dev/shm, which gpugate mounts elsewhere, and refuses a pod without.
-    spec = {"restartPolicy": "Never", "containers": [container(gpus(2))]}
+    # Two GPUs and no /dev/shm, which gpugate mounts elsewhere, and refuses a pod without. Kueue compares it with the defaults.
+    defaults = {"imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log"}
+    two = container(gpus(2), **defaults, terminationMessagePolicy="File")
+    spec = {"restartPolicy": "Never", "containers": [two]}
     workload = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": {"name": "ready", "namespace": namespace},
         "spec": {"queueName": "train", "podSets": [{"name": "main", "count": 1, "template": {"spec": spec}}]},
     }
-    forged = job("forged", namespace, container(gpus(2)), labels={QUEUE: "train", PREBUILT: "nonexistent"})
+    forged = job("forged", namespace, two, labels={QUEUE: "train", PREBUILT: "nonexistent"})
     assert "shared-memory" in send(control_plane, forged).stderr
     control_plane.apply(workload)
-    honest = job("honest", namespace, container(gpus(2)), labels={QUEUE: "train", PREBUILT: "ready"})
+    honest = job("honest", namespace, two, labels={QUEUE: "train", PREBUILT: "ready"})
     wait_until(lambda: send(control_plane, honest, "--dry-run=server").returncode == 0, 30, "gpugate to see the Workload")
     assert send(control_plane, honest).returncode == 0
     wait_running(control_plane, namespace, 1, "batch.kubernetes.io/job-name=honest")
