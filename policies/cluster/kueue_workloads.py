@@ -9,11 +9,13 @@ from gpugate.policies.cluster.records.kueue import KueueWorkload
 class KueueWorkloads:
     """The Workloads by namespace and name, updated one by one. They change between reviews, never during one."""
 
-    __slots__ = ("_objects", "_owners")
+    __slots__ = ("_dispatched", "_objects", "_owners")
 
     def __init__(self) -> None:
         #: The uids of the owners of each Workload.
         self._owners: dict[tuple[str, str], tuple[str, ...]] = {}
+        #: The Workloads that MultiKueue made for objects of another cluster.
+        self._dispatched: set[tuple[str, str]] = set()
         #: How many Workloads belong to each object, by its uid.
         self._objects: Counter[str] = Counter()
 
@@ -22,6 +24,9 @@ class KueueWorkloads:
 
     def put(self, key: tuple[str, str], workload: KueueWorkload | None) -> bool:
         """Set the Workload ``key``, or remove it (None, or it has finished); return whether something changed."""
+        self._dispatched.discard(key)
+        if workload is not None and workload.dispatched and not workload.finished:
+            self._dispatched.add(key)
         before = self._owners.get(key)
         now = None if workload is None or workload.finished else workload.owners
         if before == now:
@@ -40,6 +45,10 @@ class KueueWorkloads:
     def is_free(self, namespace: str, name: str) -> bool:
         """Return whether the Workload of this name exists and belongs to no object yet, so that a job can take it."""
         return self._owners.get((namespace, name)) == ()
+
+    def is_dispatched(self, namespace: str, name: str) -> bool:
+        """Return whether MultiKueue made the Workload of this name, for an object of another cluster."""
+        return (namespace, name) in self._dispatched
 
     def belong_to(self, uid: str) -> bool:
         """Return whether a Workload belongs to the object with this uid: Kueue has seen the object."""

@@ -28,6 +28,7 @@ from gpugate.policies.cluster.records.kueue import (
 from gpugate.policies.cluster.records.namespaces import LimitRange, Namespace, ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup
 from gpugate.policies.cluster.usage import NO_PODS, NO_USAGE, GroupMembers, PodCounts, ShapeUsage
+from gpugate.policies.kube.names import NAMESPACE_NAME
 from gpugate.policies.workloads.kinds.owners import ServedKinds
 
 
@@ -116,7 +117,7 @@ class ClusterSnapshot:
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of namespace ``name``; just its name label if it is unknown."""
         namespace = self.namespaces.get(name)
-        return namespace.labels if namespace else {"kubernetes.io/metadata.name": name}
+        return namespace.labels if namespace else {NAMESPACE_NAME: name}
 
     def namespace_says(self, name: str, keys: Iterable[str]) -> str | None:
         """Return the first of ``keys`` that namespace ``name`` has, as label or annotation; None if it has none or is unknown."""

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld
+from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld, warn_if_mended
 from gpugate.policies.findings import Finding, Level, aged, judge
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, RuleFailure
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
@@ -18,8 +18,18 @@ from gpugate.policies.workloads.workload import Workload
 _TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
 
 
-def check_all(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot, decision: Decision, guard: EditGuard) -> None:
+def check_all(
+    workload: Workload,
+    bound: BoundRules,
+    snapshot: ClusterSnapshot,
+    decision: Decision,
+    guard: EditGuard,
+    *,
+    twin: Workload | None = None,
+) -> None:
     """Run every check of ``bound`` on the edited ``workload`` and add the findings to ``decision``.
+
+    ``twin``: an edited copy, for an object that is never edited. What the edits would have mended is a warning.
 
     Raises:
         MalformedError: a field of the object has a type or value that the API does not accept.
@@ -39,8 +49,8 @@ def check_all(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot, 
             if regressions is not None and _denies(findings):
                 findings = regressions.only(binding, findings)
             findings = _relax(findings, workload, snapshot)
-            if guard.guards_anything and not binding.deny_on_git_conflict:
-                findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
+            if _denies(findings):
+                findings = _unless_mended(findings, workload, binding, snapshot, guard, twin)
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook
@@ -53,6 +63,22 @@ def check_all(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot, 
             if before.level is Level.UNKNOWN:
                 reported = reported._replace(level=Level.UNKNOWN, remedy=before.remedy)
             decision.findings.append(judge(binding.rule.id, binding.mode, reported, refuse_unknown=refused))
+
+
+def _unless_mended(
+    findings: list[Finding],
+    workload: Workload,
+    binding: BoundRule,
+    snapshot: ClusterSnapshot,
+    guard: EditGuard,
+    twin: Workload | None,
+) -> list[Finding]:
+    """Return ``findings``, as warnings if edits that gpugate does not make here would have mended the object."""
+    if twin is not None:
+        return warn_if_mended(findings, twin, binding, snapshot)
+    if guard.guards_anything and not binding.deny_on_git_conflict:
+        return warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
+    return findings
 
 
 def _denies(findings: Sequence[Finding]) -> bool:

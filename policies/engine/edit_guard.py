@@ -106,7 +106,7 @@ def warn_if_fix_withheld(
     A template in Git is not denied for a field that it leaves out: its pods get the field when they are created, and the warning
     says what to commit. A wrong value that it states is denied all the same.
     """
-    if not workload.is_template() or all(finding.level is not Level.DENY for finding in findings):
+    if not workload.is_template():
         return findings
     edits = list(binding.rule.mutate(workload, binding.params, snapshot))
     if len(guard.filter(PatchBuilder(workload.root), edits)[0]) == len(edits):
@@ -117,6 +117,11 @@ def warn_if_fix_withheld(
     for edit in additions:
         draft.apply(edit)
     fixed.edited(additions)
+    return warn_if_mended(findings, fixed, binding, snapshot)
+
+
+def warn_if_mended(findings: list[Finding], fixed: Workload, binding: BoundRule, snapshot: ClusterSnapshot) -> list[Finding]:
+    """Return ``findings``; a denial that the rule does not raise for ``fixed``, the object with edits, is a warning."""
     denying = {Level.DENY, Level.UNKNOWN} if binding.deny_on_unknown else {Level.DENY}
     left = {(finding.reason, finding.path) for finding in binding.findings(fixed, snapshot) if finding.level in denying}
     return [finding if (finding.reason, finding.path) in left else finding.as_warning() for finding in findings]

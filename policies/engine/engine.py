@@ -16,13 +16,14 @@ from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, k
 from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Change, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
-from gpugate.policies.kube.names import MIRROR
+from gpugate.policies.kube.names import MIRROR, MULTIKUEUE_ORIGIN
 from gpugate.policies.patch import Edit, PatchBuilder
+from gpugate.policies.queueing.cluster_queue import has_made_workload
 from gpugate.policies.rules.queueing import queue
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.rules.security import object_size
 from gpugate.policies.workloads.device_access import is_operator_validator
-from gpugate.policies.workloads.metadata import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
+from gpugate.policies.workloads.metadata import prebuilt_workload_name, queue_label
 from gpugate.policies.workloads.open import open_copy, open_workload, read_pods
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.transition import Transition
@@ -182,7 +183,7 @@ def _is_compared_by_kueue(workload: Workload) -> bool:
 
     Kueue stops such an object if it is edited. It is still checked: a label that any user may set turns no rule off.
     """
-    return not workload.labels().keys().isdisjoint({PREBUILT, MULTIKUEUE_ORIGIN})
+    return MULTIKUEUE_ORIGIN in workload.labels() or prebuilt_workload_name(workload) is not None
 
 
 def _apply_exemptions(workload: Workload, bound: BoundRules, now: float | None) -> tuple[BoundRules, list[Judged]]:
@@ -266,15 +267,25 @@ class _Run:
         self._decision = Decision(patch=self._draft.ops)
 
     def decide(self, *, edits: bool, checks: bool) -> Decision:
-        workload = self._workload
-        if edits and not workload.subresource and not _is_compared_by_kueue(workload):
+        workload, twin = self._workload, None
+        if _is_compared_by_kueue(workload):
+            twin = self._edited_twin() if checks else None
+        elif edits and not workload.subresource:
             if workload.operation == "UPDATE":
                 self._edit_update()
             else:
                 self._edit_new()
         if checks:
-            check_all(workload, self._bound, self._context.snapshot, self._decision, self._guard)
+            check_all(workload, self._bound, self._context.snapshot, self._decision, self._guard, twin=twin)
         return self._decision
+
+    def _edited_twin(self) -> Workload | None:
+        """Return an edited copy of an object whose Workload exists; None for one that only claims so, and gets no leniency."""
+        if not has_made_workload(self._workload, self._context.snapshot):
+            return None
+        copy = open_copy(self._workload, self._context.snapshot)
+        _Run(copy, self._bound, self._context)._edit(self._bound.editing)  # noqa: SLF001 - a run of the same class
+        return copy
 
     def _edit_new(self) -> None:
         self._edit(self._bound.editing)

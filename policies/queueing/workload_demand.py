@@ -7,7 +7,7 @@ states its feature gates.
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from gpugate.policies.cluster.records.kueue import KueueConfiguration
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, KUEUE_FAST_ADMISSION, KUEUE_GROUP
@@ -20,8 +20,6 @@ from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import add_up, pod_level
 from gpugate.policies.workloads.workload import Workload
-
-_BY_DEFAULT: Final = frozenset({"batch/job"})
 
 
 class PodSetDemand(NamedTuple):
@@ -38,19 +36,6 @@ class PodSetDemand(NamedTuple):
     number: int
     min_count: int
     each: Mapping[str, int]
-
-
-def is_managed(workload: Workload, snapshot: ClusterSnapshot) -> bool | None:
-    """Return whether Kueue manages objects of the workload's kind; None if that depends on its Configuration, which is unknown.
-
-    Kueue manages only ``batch/job`` if its Configuration names no framework.
-    """
-    framework = workload.kind.framework
-    if not framework:
-        return False
-    if snapshot.kueue is None:
-        return True if framework in _BY_DEFAULT else None
-    return framework in (snapshot.kueue.frameworks or _BY_DEFAULT)
 
 
 def demands_of(workload: Workload, snapshot: ClusterSnapshot) -> list[PodSetDemand]:

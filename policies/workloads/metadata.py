@@ -88,15 +88,28 @@ def copy_to_template(workload: Workload, pods: PodSet, keys: Iterable[str]) -> I
             yield Edit("set", pods.meta("annotations", key), value, defaulted=True)
 
 
+#: The label with the name of a Workload that is made already; an annotation of Kueue v0.18 and later has the same key.
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-#: The label of objects that MultiKueue copies into the cluster that runs them (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
-MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
+
+
+def prebuilt_workload_name(workload: Workload) -> str | None:
+    """Return the name of the Workload that the object says was made for it; None if it names none."""
+    name = workload.annotations().get(PREBUILT) or workload.labels().get(PREBUILT)
+    return str(name) if name else None
 
 
 def is_queued_with_owner(workload: Workload) -> bool:
     """Whether another object, which a controller made it for, is in a queue in its place."""
     owner = workload.controller()
     return owner is not None and not (workload.is_pod() and leaves_queue_to_pods(owner))
+
+
+def is_suspended_by_author(workload: Workload) -> bool:
+    """Whether the object, or the Jobs that it creates on a schedule, are suspended."""
+    kind = workload.kind
+    if kind.is_suspended(workload.root):
+        return True
+    return kind.scheduled and kind.job_spec is not None and lookup(workload.root, (*kind.job_spec, "suspend")) is True
 
 
 def queue_path(workload: Workload) -> Path | None:

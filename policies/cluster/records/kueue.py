@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import (
+    Expression,
     Selector,
     Taint,
     Toleration,
@@ -22,6 +23,7 @@ from gpugate.policies.cluster.records.common import (
     tolerations_in,
 )
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, string
+from gpugate.policies.kube.names import MULTIKUEUE_ORIGIN, NAMESPACE_NAME
 from gpugate.policies.kube.quantity import QuantityError, exact
 
 _NOTHING: Final[Mapping[Any, Any]] = frozen({})
@@ -133,11 +135,19 @@ class PriorityClass(NamedTuple):
 
 
 class KueueWorkload(NamedTuple):
-    """A Kueue Workload: ``owners`` are the uids of the objects that it represents, ``reserved``: it holds quota."""
+    """A Kueue Workload.
+
+    Attributes:
+        owners: the uids of the objects that it represents.
+        reserved: True if it holds quota.
+        finished: True if it has finished.
+        dispatched: True if MultiKueue made it, for an object of another cluster.
+    """
 
     owners: tuple[str, ...]
     reserved: bool
     finished: bool
+    dispatched: bool = False
 
 
 def _is_stopped(spec: Object) -> bool:
@@ -245,8 +255,13 @@ def kueue_workload_of(obj: Object) -> KueueWorkload:
     status = mapping(obj, "status", ())
     conditions = mappings(status, "conditions", ("status",))
     met = {str(condition.get("type")) for condition in conditions if condition.get("status") == "True"}
-    owners = mappings(mapping(obj, "metadata", ()), "ownerReferences", ("metadata",))
-    return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in met, "Finished" in met)
+    metadata = mapping(obj, "metadata", ())
+    return KueueWorkload(
+        tuple(str(owner.get("uid") or "") for owner in mappings(metadata, "ownerReferences", ("metadata",))),
+        "QuotaReserved" in met,
+        "Finished" in met,
+        MULTIKUEUE_ORIGIN in mapping(metadata, "labels", ("metadata",)),
+    )
 
 
 class CohortTree:
@@ -302,18 +317,26 @@ class Transformation(NamedTuple):
     outputs: Mapping[str, Fraction]
 
 
+#: The namespaces that Kueue leaves out unless its Configuration selects others (v0.15 ``apis/config/v1beta2/defaults.go``).
+_LEFT_OUT: Final = Selector((Expression(NAMESPACE_NAME, "NotIn", frozenset({"kube-system", "kueue-system"})),))
+
+
 class KueueConfiguration(NamedTuple):
-    """Kueue's Configuration: which resources it counts how, and which kinds it manages.
+    """Kueue's Configuration: which resources it counts how, and which kinds it manages in which namespaces.
 
     Attributes:
         excluded: prefixes of resources that Kueue does not count (``resources.excludeResourcePrefixes``).
         transformations: resources that it counts as others.
         frameworks: kinds that it manages (``integrations.frameworks``), as written there: ``batch/job``, ``pod``.
+        external: kinds that another controller manages for it (``integrations.externalFrameworks``): API group and kind.
+        namespaces: selector of the namespaces in which it manages workloads (``managedJobsNamespaceSelector``).
     """
 
     excluded: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     frameworks: frozenset[str] = frozenset()
+    external: frozenset[tuple[str, str]] = frozenset()
+    namespaces: Selector = _LEFT_OUT
 
 
 def _transformation_of(stated: Object) -> Transformation:
@@ -324,12 +347,21 @@ def _transformation_of(stated: Object) -> Transformation:
     return Transformation(str(stated.get("input") or ""), stated.get("strategy") == "Replace", frozen(factors))
 
 
+def _external_kind(name: object) -> tuple[str, str]:
+    """Return API group and kind of ``Kind.version.group``."""
+    kind, _, version = str(name).partition(".")
+    return version.partition(".")[2], kind
+
+
 def kueue_configuration_of(obj: Object) -> KueueConfiguration:
     """Return the record of a Configuration (``config.kueue.x-k8s.io``, ``v1beta1`` or ``v1beta2``)."""
     resources = mapping(obj, "resources", ())
     transformations = map(_transformation_of, mappings(resources, "transformations", ("resources",)))
+    integrations = mapping(obj, "integrations", ())
     return KueueConfiguration(
         tuple(sorted(map(str, sequence(resources, "excludeResourcePrefixes", ("resources",))))),
         tuple(sorted(transformations, key=lambda transformation: transformation.resource)),
-        frozenset(map(str, sequence(mapping(obj, "integrations", ()), "frameworks", ("integrations",)))),
+        frozenset(map(str, sequence(integrations, "frameworks", ("integrations",)))),
+        frozenset(map(_external_kind, sequence(integrations, "externalFrameworks", ("integrations",)))),
+        selector_in(obj, "managedJobsNamespaceSelector") or _LEFT_OUT,
     )

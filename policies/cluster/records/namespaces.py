@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import Expression, amounts, frozen, labels_of, name_of, namespace_in, shared_text
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, string
+from gpugate.policies.kube.names import NAMESPACE_NAME
 
 _NO_TEXTS: Final[Mapping[str, str]] = frozen({})
 #: Maximum length in characters and number of kept annotations of a namespace.
@@ -66,7 +67,7 @@ def namespace_of(obj: Object) -> Namespace:
     """Return the record of a Namespace."""
     metadata = mapping(obj, "metadata", ())
     name = name_of(metadata)
-    labels = frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)})
+    labels = frozen({NAMESPACE_NAME: name, **labels_of(metadata)})
     return Namespace(name, labels, _annotations_of(metadata))
 
 

@@ -24,6 +24,8 @@ MODULE = "sigs.k8s.io/kueue"
 NAMESPACE = "kueue-system"
 # Off in Kueue's default configuration. LeaderWorkerSet waits for its CRD, which a test may install.
 EXTRA_FRAMEWORKS = ("pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
+# A namespace with this label is left out, as many Configurations leave some out.
+UNMANAGED = "gpugate.io/e2e-without-kueue"
 _CONFIG_MAP, _CONFIG_KEY = "kueue-manager-config", "controller_manager_config.yaml"
 # What would run or route to Kueue inside a cluster. The visibility API is off: its port cannot be chosen.
 _LEFT_OUT = ("APIService", "Deployment", "Secret", "Service")
@@ -69,12 +71,14 @@ def _render(programs: Programs, cluster: ClusterAccess) -> list[Manifest]:
 def _configure(config: Manifest, webhook_port: int, health: str, serving: CertificateFiles) -> Manifest:
     """Kueue's default Configuration, on loopback, with our certificate and the integrations for plain pods."""
     frameworks = [*config["integrations"]["frameworks"], *EXTRA_FRAMEWORKS]
+    left_out = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
     return config | {
         "health": {"healthProbeBindAddress": health},
         "metrics": {"bindAddress": f"{HOST}:{free_port()}"},
         "webhook": {"host": HOST, "port": webhook_port, "certDir": str(serving.cert.parent)},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
+        "managedJobsNamespaceSelector": {"matchExpressions": [left_out, {"key": UNMANAGED, "operator": "DoesNotExist"}]},
         "integrations": {**config["integrations"], "frameworks": list(dict.fromkeys(frameworks))},
         "featureGates": {**config.get("featureGates", {}), "VisibilityOnDemand": False},
     }

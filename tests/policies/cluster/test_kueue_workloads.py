@@ -45,3 +45,13 @@ def test_a_new_list_drops_workloads_that_are_gone() -> None:
     workloads = builder.snapshot({}).kueue_workloads
     assert not workloads.is_free(*_KEY)
     assert workloads.is_free("team-a", "x")
+
+
+def test_a_workload_of_multikueue_is_known_until_it_has_finished() -> None:
+    workloads = KueueWorkloads()
+    workloads.put(_KEY, _TAKEN._replace(dispatched=True))
+    assert workloads.is_dispatched(*_KEY)
+    workloads.put(_KEY, _TAKEN._replace(dispatched=True, finished=True))
+    assert not workloads.is_dispatched(*_KEY)
+    workloads.put(_KEY, _TAKEN)
+    assert not workloads.is_dispatched(*_KEY)

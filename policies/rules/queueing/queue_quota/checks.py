@@ -1,7 +1,6 @@
 """Parameters and checks of the rule `queue-quota`: compare each pod set with the ClusterQueue behind the LocalQueue."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
@@ -11,10 +10,21 @@ from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.fields import Object, Path
 from gpugate.policies.kube.memo import remembered
 from gpugate.policies.kube.names import PRIORITY_CLASS
-from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
+from gpugate.policies.queueing.admission import (
+    exceeding_together,
+    fits_of,
+    flavors_for,
+    not_covered_by,
+    total_of,
+    unknown_priority_class,
+    why_namespace_not_admitted,
+    why_stopped,
+)
+from gpugate.policies.queueing.budget import pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import has_prebuilt_workload, not_yet_counted
-from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
-from gpugate.policies.queueing.workload_demand import PodSetDemand, annotations_and_labels, demands_of, is_managed, pod_counts
+from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, in_flight_into, queue_facts
+from gpugate.policies.queueing.managed import is_managed
+from gpugate.policies.queueing.workload_demand import PodSetDemand, annotations_and_labels, demands_of, pod_counts
 from gpugate.policies.rules.queueing.queue_quota.messages import (
     never_fits,
     never_fits_together,
@@ -58,7 +68,7 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
     unless = ""
     if managed is None:
         unless = f" (a warning: Kueue's Configuration is unknown, so gpugate cannot tell whether it manages a {workload.kind.kind})"
-    for finding in [*_check_priority(workload, labels, snapshot), *_check_queue(workload, path, queue, params, snapshot)]:
+    for finding in [*_check_priority(workload, snapshot), *_check_queue(workload, path, queue, params, snapshot)]:
         level = Level.WARN if unless or params.never_fits == "Warn" else finding.level
         yield finding._replace(level=level, message=f"{finding.message}{unless}")
 
@@ -70,9 +80,9 @@ def _pending(labels: Object, snapshot: ClusterSnapshot) -> list[str]:
     return [kind for kind in needed if known.get(kind) is pending]
 
 
-def _check_priority(workload: Workload, labels: Object, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    name = labels.get(PRIORITY_CLASS)
-    if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
+def _check_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    name = unknown_priority_class(workload, snapshot)
+    if not name:
         return
     known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
     yield Finding(
@@ -100,16 +110,16 @@ def _check_queue(
             rests_on=("clusterqueues", "localqueues"),
         )
         return
-    if not _admits_namespace(workload, queue, snapshot):
-        why = "it has no namespaceSelector" if queue.namespaces is None else "its namespaceSelector does not select it"
+    not_admitted = why_namespace_not_admitted(workload, queue, snapshot)
+    if not_admitted:
         yield Finding(
             "NamespaceNotAdmitted",
             path,
-            f"ClusterQueue {queue.name} admits nothing from namespace {workload.namespace}, because {why}",
+            not_admitted,
             "Use a queue that admits the namespace, or let the namespaceSelector of the ClusterQueue select it.",
             rests_on=("clusterqueues", "localqueues", "namespaces"),
         )
-    stopped = _why_stopped(local, queue, snapshot)
+    stopped = why_stopped(local, queue, snapshot)
     if stopped:
         yield Finding(
             "QueueStopped",
@@ -121,26 +131,6 @@ def _check_queue(
         )
     warns_of_waiting = params.waits == "Warn" and not stopped and not_yet_counted(workload)
     yield from _check_pod_sets(workload, queue, in_flight_into(queue, snapshot) if warns_of_waiting else None, snapshot)
-
-
-def _admits_namespace(workload: Workload, queue: ClusterQueue, snapshot: ClusterSnapshot) -> bool:
-    if queue.namespaces is None:
-        return False
-    # The labels of an unknown namespace may match.
-    return workload.namespace not in snapshot.namespaces or queue.namespaces.matches(snapshot.namespace_labels(workload.namespace))
-
-
-def _why_stopped(local: LocalQueue, queue: ClusterQueue, snapshot: ClusterSnapshot) -> str:
-    if local.stopped:
-        return f"LocalQueue {local.name} is stopped by its stopPolicy"
-    if queue.stopped:
-        return f"ClusterQueue {queue.name} is stopped by its stopPolicy"
-    if queue.inactive:
-        return f"ClusterQueue {queue.name} is not active: {queue.inactive}"
-    if snapshot.sync_state("resourceflavors") is not SyncState.SYNCED:
-        return ""
-    missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in snapshot.flavors})
-    return f"ClusterQueue {queue.name} is not active: it lacks ResourceFlavor {', '.join(missing)}" if missing else ""
 
 
 def _key(
@@ -164,7 +154,7 @@ def _check_pod_sets(
     """Compare the pod sets with the flavors of ``queue``; also with the unused quota if ``in_flight`` is given."""
     demands = demands_of(workload, snapshot)
     findings = [finding for demand in demands for finding in _check_demand(workload, demand, queue, in_flight, snapshot)]
-    if len(demands) > 1 and not any(finding.level is Level.DENY for finding in findings):
+    if not any(finding.level is Level.DENY for finding in findings):
         findings += _check_together(workload, demands, queue, snapshot)
     return tuple(findings)
 
@@ -172,10 +162,10 @@ def _check_pod_sets(
 def _check_demand(
     workload: Workload, demand: PodSetDemand, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
-    uncovered = sorted(demand.each.keys() - queue.covered)
+    uncovered = not_covered_by(queue, demand)
     if uncovered:
         yield not_covered(demand, queue, uncovered, snapshot)
-    fits = [fit for group in queue.groups if (fit := fit_of(workload, demand, queue, group, snapshot)) is not None]
+    fits = fits_of(workload, demand, queue, snapshot)
     for fit in fits:
         if not fit.open:
             yield no_flavor_matches(fit, queue, workload)
@@ -191,19 +181,7 @@ def _check_together(
     workload: Workload, demands: Sequence[PodSetDemand], queue: ClusterQueue, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     """Find the resource groups that each pod set fits alone, and all together exceed."""
-    for group in queue.groups:
-        fits = [fit for demand in demands if (fit := fit_of(workload, demand, queue, group, snapshot)) is not None]
-        name = exceeds_together([fit.charge for fit in fits], partial(_total, fits))
-        if name is not None and all(fit.open for fit in fits):
-            requesting = [fit for fit in fits if fit.charge.each.get(name)]
-            flavors = sorted(_flavors(fits, name))
-            yield never_fits_together(workload.root, requesting, queue, name, _total(fits, name), flavors, snapshot)
-
-
-def _flavors(fits: Iterable[FlavorFit], name: str) -> dict[str, FlavorQuota]:
-    """Return the flavors that the pod sets which request ``name`` may use."""
-    return {budget.flavor: budget for fit in fits if name in fit.charge.each for budget in fit.open}
-
-
-def _total(fits: Iterable[FlavorFit], name: str) -> int:
-    return sum(max(0, budget.total(name)) for budget in _flavors(fits, name).values())
+    for name, fits in exceeding_together(workload, demands, queue, snapshot):
+        requesting = [fit for fit in fits if fit.charge.each.get(name)]
+        flavors = sorted(flavors_for(fits, name))
+        yield never_fits_together(workload.root, requesting, queue, name, total_of(fits, name), flavors, snapshot)

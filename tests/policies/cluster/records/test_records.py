@@ -95,7 +95,22 @@ def test_cohorts_flavors_topologies_and_priorities_are_read() -> None:
 def test_a_workload_shows_whom_it_stands_for_and_how_far_it_is() -> None:
     conditions = [{"type": "QuotaReserved", "status": "True"}, {"type": "Finished", "status": "False"}]
     obj = {"metadata": {"name": "w", "ownerReferences": [{"uid": "job"}]}, "status": {"conditions": conditions}}
-    assert kueue_workload_of(obj) == (("job",), True, False)
+    assert kueue_workload_of(obj) == (("job",), True, False, False)
+
+
+def test_a_workload_of_multikueue_has_the_label_of_its_origin() -> None:
+    metadata = {"name": "w", "labels": {"kueue.x-k8s.io/multikueue-origin": "hub"}}
+    assert kueue_workload_of({"metadata": metadata}).dispatched is True
+
+
+def test_kueues_configuration_says_which_namespaces_and_kinds_of_others_it_manages() -> None:
+    found = kueue_configuration_of({"integrations": {"externalFrameworks": ["Foo.v1.example.com", 5]}})
+    assert ("example.com", "Foo") in found.external
+    assert not found.namespaces.matches({"kubernetes.io/metadata.name": "kueue-system"})
+    assert found.namespaces.matches({"kubernetes.io/metadata.name": "team-a"})
+    found = kueue_configuration_of({"managedJobsNamespaceSelector": {"matchLabels": {"kueue": "yes"}}})
+    assert [found.namespaces.matches(labels) for labels in ({"kueue": "yes"}, {"kueue": "no"})] == [True, False]
+    assert kueue_configuration_of({"managedJobsNamespaceSelector": {}}).namespaces.matches({})
 
 
 def test_kueues_configuration_says_what_is_counted_otherwise() -> None:
