@@ -11,7 +11,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Action
-from gpugate.policies.gangs.gang import Gang, gang_of, group_of, guaranteed_count, invalid_size, spare_by_annotation
+from gpugate.policies.gangs.gang import Gang, gang_of, group_of, guaranteed_count, invalid_size, pods_at_once, spare_by_annotation
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
@@ -44,7 +44,7 @@ def check(workload: Workload, _params: GangPackingParams, snapshot: ClusterSnaps
     """Refuse gangs that no node pool or topology domain could ever hold."""
     if invalid_size(workload) is not None or workload.owner_was_reviewed() or workload.is_child():
         return
-    gang = gang_of(workload)
+    gang = pods_at_once(workload)
     if gang is None or (gang.members is not None and gang.size not in gang.sizes):
         return
     required = {part.path: list(requirements(workload, gang, part)) for part in gang.parts}
