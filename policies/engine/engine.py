@@ -19,6 +19,7 @@ from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.kube.names import MIRROR, MULTIKUEUE_ORIGIN
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.queueing.cluster_queue import has_made_workload
+from gpugate.policies.rules.gangs.gang import parallel_jobs_are_gangs
 from gpugate.policies.rules.queueing import queue
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.rules.security import object_size
@@ -265,6 +266,10 @@ class _Run:
         self._guard = EditGuard(workload, at_source=context.at_source)
         self._draft = PatchBuilder(workload.root)
         self._decision = Decision(patch=self._draft.ops)
+        if parallel_jobs_are_gangs(bound):
+            workload.parallel_jobs_are_gangs = True
+            if workload.transition is not None:
+                workload.transition.before.parallel_jobs_are_gangs = True
 
     def decide(self, *, edits: bool, checks: bool) -> Decision:
         workload, twin = self._workload, None

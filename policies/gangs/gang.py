@@ -1,4 +1,9 @@
-"""Find out which workloads are gangs: pods that must all start together or not at all."""
+"""Find out which workloads are gangs: pods that must all start together or not at all.
+
+A gang is what its author or its kind declares to start together: an annotation of gpugate, a pod group of a scheduler or of Kueue,
+and the kinds that run pods in roles or groups (Kubeflow, JobSet, LeaderWorkerSet, Ray, Volcano). A Job of Kubernetes, also an
+indexed one, is most often a work queue, whose pods run as there is room. It is a gang only if it declares one, or by policy.
+"""
 
 from typing import Final, NamedTuple
 
@@ -25,6 +30,10 @@ GANG_NAME: Final = "gpugate.io/gang-name"
 GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
 #: The annotation with the minimum number of running pods of an elastic gang.
 GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
+#: The annotation with the minimum of pods that Volcano starts together (``pkg/controllers/podgroup``, v1.10).
+VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
+#: Annotations that declare a gang without its size.
+_DECLARING: Final = (GANG_NAME, GANG_ELASTIC, GANG_MINIMUM, VOLCANO_MINIMUM)
 #: The annotation of a workload that Kueue may scale while it runs (Kueue v0.15 ``pkg/workloadslicing``).
 _KUEUE_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
@@ -53,7 +62,7 @@ class Gang(NamedTuple):
 
     def number_of(self, part: PodSet) -> int:
         """Return the number of pods of ``part`` in one gang; for a pod that joins a group, the size of the group."""
-        return self.size if self.members is None or len(self.parts) == 1 else (part.count or 0) // self.gangs
+        return self.size if self.members is None or len(self.parts) == 1 else part.numbers.at_once // self.gangs
 
 
 class InvalidSize(NamedTuple):
@@ -97,15 +106,15 @@ def declared_min_size(workload: Workload, size: int) -> int | None:
 
 
 def min_count(pods: PodSet) -> int:
-    """Return the minimum number of ``pods``: the lower end if the workload has a range, else the count."""
-    count, minimum = pods.count or 0, pods.numbers.min_count
+    """Return the minimum number of ``pods``: the lower end if the workload has a range, else those that run at once."""
+    count, minimum = pods.numbers.at_once, pods.numbers.min_count
     return count if minimum is None else min(count, minimum)
 
 
 def guaranteed_count(gang: Gang, part: PodSet) -> int:
     """Return the minimum number of pods of ``part`` in one gang."""
     number = gang.number_of(part)
-    return number if gang.members is None else number - ((part.count or 0) - min_count(part)) // gang.gangs
+    return number if gang.members is None else number - (part.numbers.at_once - min_count(part)) // gang.gangs
 
 
 def spare_by_annotation(workload: Workload, gang: Gang) -> int:
@@ -131,8 +140,23 @@ def _is_declared_elastic(workload: Workload) -> bool:
 def gang_of(workload: Workload) -> Gang | None:
     """Return the gang of ``workload``, or the gang that the pod joins; None if its pods may start one by one.
 
-    A declared size of 1 means that a parallel workload is no gang.
+    A declared size of 1 means that the workload is no gang.
     """
+    gang = pods_at_once(workload)
+    if gang is None or gang.declared or workload.parallel_jobs_are_gangs or _declares_gang(workload, gang):
+        return gang
+    return None
+
+
+def _declares_gang(workload: Workload, gang: Gang) -> bool:
+    """Return whether the kind or an annotation declares ``gang``, or all its pods name a pod group."""
+    if all(part.kind.starts_together for part in gang.parts):
+        return True
+    return any(workload.annotation(key) not in {None, "", "false"} for key in _DECLARING) or all(group_of(part) is not None for part in gang.parts)
+
+
+def pods_at_once(workload: Workload) -> Gang | None:
+    """Return the gang of ``workload``, or else the pods that a Job runs at once, which may start one by one."""
     pod_sets = workload.gpu_pod_sets()
     if not pod_sets:
         return None
@@ -154,13 +178,13 @@ def gang_of(workload: Workload) -> Gang | None:
 
 
 def _gang_of_templates(workload: Workload, pod_sets: tuple[PodSet, ...], size: int | None) -> Gang | None:
-    parts = tuple(pods for pods in pod_sets if pods.count != 0)
-    counts = [pods.count for pods in parts]
+    parts = tuple(pods for pods in pod_sets if pods.count is None or pods.numbers.at_once)
     if not parts:
         return None
-    members = None if None in counts else sum(count or 0 for count in counts) // workload.gangs
-    is_gang = members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None)
-    if size is None and not is_gang:
+    is_open = any(pods.count is None for pods in parts)
+    members = None if is_open else sum(pods.numbers.at_once for pods in parts) // workload.gangs
+    is_parallel = members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None)
+    if size is None and not is_parallel:
         return None
     sizes = _sizes_of(workload, pod_sets)
     return Gang(parts[0], size or members or 1, size is not None, members, parts, sizes, workload.gangs)
@@ -172,7 +196,7 @@ def _sizes_of(workload: Workload, gpu_pod_sets: tuple[PodSet, ...]) -> frozenset
     with_gpu = set(gpu_pod_sets)
     for pods in workload.pod_sets:
         group = (pods in with_gpu, pods.starts_late or pods.follows)
-        counts[group] = counts.get(group, 0) + (pods.count or 0)
+        counts[group] = counts.get(group, 0) + pods.numbers.at_once
     sizes = {counts.pop((True, False), 0)}
     for count in counts.values():
         sizes |= {size + count for size in sizes}

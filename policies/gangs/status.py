@@ -52,6 +52,8 @@ class GangState(NamedTuple):
 
 StuckAfter: TypeAlias = Callable[[str, Object], float | None]
 """Returns the seconds after which a gang is stuck, by namespace and labels of its workload; None if no rule reports it."""
+ParallelJobs: TypeAlias = Callable[[str, Object], bool]
+"""Tells whether the policy counts Jobs with several pods at once as gangs, by namespace and labels of the Job."""
 Place: TypeAlias = tuple[str, str, str]
 """Namespace, kind and name of a gang."""
 
@@ -68,6 +70,7 @@ def gang_states(
     now: float,
     *,
     stuck_after: StuckAfter = lambda _namespace, _labels: 600.0,
+    parallel_jobs: ParallelJobs = lambda _namespace, _labels: False,
     noticed: Mapping[Place, float] = _NOTHING,
     refusals: Mapping[str, str] = _NOTHING,
 ) -> list[GangState]:
@@ -78,13 +81,14 @@ def gang_states(
         subjects: the workloads in the cluster, with plain pods. Kinds without ``members`` are left out.
         now: the time, in seconds since 1970.
         stuck_after: the time after which a gang is stuck by its policy.
+        parallel_jobs: whether Jobs that declare no gang are gangs by their policy.
         noticed: the first observation that a gang is incomplete, in seconds since 1970.
         refusals: the errors of the API server for further pods, by the uid of the workload.
     """
     if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return []
     lost = frozenset(name for shape in snapshot.shapes if any(taint.key in _LOST for taint in shape.taints) for name in shape.nodes)
-    context = _StatusContext(snapshot, now, stuck_after, noticed, refusals, lost)
+    context = _StatusContext(snapshot, now, stuck_after, parallel_jobs, noticed, refusals, lost)
     states: list[GangState] = []
     joined: dict[tuple[str, GroupKey], list[Workload]] = {}
     for workload in subjects:
@@ -109,12 +113,14 @@ class _StatusContext(NamedTuple):
     snapshot: ClusterSnapshot
     now: float
     stuck_after: StuckAfter
+    parallel_jobs: ParallelJobs
     noticed: Mapping[Place, float]
     refusals: Mapping[str, str]
     lost: frozenset[str]
 
 
 def _of_workload(workload: Workload, context: _StatusContext) -> Iterator[GangState]:
+    workload.parallel_jobs_are_gangs = context.parallel_jobs(workload.namespace, workload.labels())
     gang = gang_of(workload)
     # Pending pods do not show which devices their claims request.
     if gang is None or gang.members is None or any(not pods.accelerators() for pods in gang.parts):
@@ -161,7 +167,7 @@ def _owner_groups(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
 
 def _least(workload: Workload, gang: Gang) -> int:
     """Return the number of members that must run; members that start late wait for the others."""
-    at_once = sum((part.count or 0) // gang.gangs for part in gang.parts if not part.starts_late)
+    at_once = sum(part.numbers.at_once // gang.gangs for part in gang.parts if not part.starts_late)
     return max(1, min(min_size(workload, gang.members or gang.size), at_once))
 
 
@@ -236,6 +242,7 @@ class GangObservation(NamedTuple):
         staged: whether some members are created only after others have run, so members may be missing.
         lost: nodes that do not answer.
         began: creation or last start of the workload, in seconds since 1970; None if unknown.
+        parallel_jobs: whether Jobs that declare no gang are gangs by their policy.
         noticed: the first observation of a permanent observer that the gang is incomplete, in seconds since 1970; None without one.
         refusal: the error of the API server for further pods of the controller; empty if unknown.
     """

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpugate.policies.cluster.records.kueue import KueueConfiguration
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, KUEUE_FAST_ADMISSION, KUEUE_GROUP
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.gangs.gang import declared_size
+from gpugate.policies.gangs.gang import declared_size, gang_of, guaranteed_count, spare_by_annotation
 from gpugate.policies.kube.fields import Object, lookup, whole_number
 from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.scheduling.pod_resources import NO_CHANGES, Changes, defaults_for, filled, overhead_of, resolved_resources
@@ -117,24 +117,15 @@ def annotations_and_labels(workload: Workload) -> tuple[Object, Object]:
     return annotations if type(annotations) is dict else {}, labels if type(labels) is dict else {}
 
 
-def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
-    """Return the number of pods that a workload requests at once, and whether all must run together."""
-    declared = declared_size(workload)
+def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, int]:
+    """Return the number of pods that a workload requests at once, and how many of them must run together: 1 if there is no gang."""
     if workload.is_pod():
+        number = declared_size(workload) or 1
         # Other pods of a group may request other amounts, unless Kueue counts the group from one pod.
-        return (declared or 1), declared is None or KUEUE_FAST_ADMISSION in pods.annotations()
-    number = 1 if pods.count is None else pods.count
-    if pods.numbers.min_count is not None and pods.numbers.min_count < number:
-        # An autoscaler may request more than fits, and goes on with fewer pods.
-        return number, False
-    if not workload.is_batch:
-        return number, True
-    total = pods.numbers.completions
-    number = min(number, pods.numbers.at_once) if pods.count is not None else number
-    if declared is not None:
-        return number, declared > 1
-    if MIN_PARALLELISM in annotations_and_labels(workload)[0]:
-        return number, False
-    # Without a declared gang or a queue, a Job completes with fewer pods at once, too.
-    waits = total == number if workload.kind.partial_admission else total is None
-    return number, waits and queue_label(workload) is not None
+        return number, number if KUEUE_FAST_ADMISSION in pods.annotations() else 1
+    number = 1 if pods.count is None else pods.numbers.at_once
+    gang = gang_of(workload)
+    if gang is None or pods not in gang.parts or pods.count is None:
+        return number, min(number, 1)
+    needed = guaranteed_count(gang, pods) - spare_by_annotation(workload, gang)
+    return number, max(1, min(number, needed))

@@ -46,6 +46,7 @@ class Workload:
         unopened: the number of its pod templates, if they are too many to be opened as pod sets; else 0.
         gangs: the number of gangs, each with an equal part of the pods.
         owner_doubt: the doubt about the owners of an object, if its caller is no known controller; None believes them.
+        parallel_jobs_are_gangs: whether the policy counts Jobs with several pods at once as gangs, though they declare none.
         is_whole: whether the object has the templates of all its pods, and none comes from another object.
     """
 
@@ -60,11 +61,12 @@ class Workload:
     transition: Transition | None = None
     unopened: int = 0
     owner_doubt: OwnerDoubt | None = None
+    parallel_jobs_are_gangs: bool = False
     gangs: int = field(init=False)
     is_whole: bool = field(init=False)
     _is_pod: bool = field(init=False)
     _gpu_pod_sets: list[PodSet] | None = field(init=False, default=None)
-    #: The gang of these GPU pod sets and this declared size, for :func:`gpugate.policies.gangs.gang.gang_of`.
+    #: The gang of these GPU pod sets and this declared size, for :func:`gpugate.policies.gangs.gang.pods_at_once`.
     known_gang: tuple[list[PodSet], int | None, Any] | None = field(init=False, default=None)
     #: Whether any of these GPU pod sets has a range of counts, for :func:`gpugate.policies.gangs.gang.is_elastic`.
     known_ranges: tuple[list[PodSet], bool] | None = field(init=False, default=None)

@@ -14,7 +14,7 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import REFUSED_REASONS, ExemptionRequest, requested_exemption
 from gpugate.policies.findings import Mode, Severity
 from gpugate.policies.framework.decision import BoundRule, Decision
-from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
+from gpugate.policies.gangs.status import GangState, ParallelJobs, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
 from gpugate.policies.policy.binding import PolicySet
@@ -154,17 +154,38 @@ def stuck_after_for(snapshot: ClusterSnapshot, policies: PolicySet) -> StuckAfte
     """Return a function with the time after which a gang counts as stuck, by policy."""
 
     def stuck_after(namespace: str, labels: Object) -> float | None:
-        for bound in policies.bind(snapshot.namespace_labels(namespace), labels):
-            if bound.rule is RULE and isinstance(bound.params, GangParams):
-                return float(bound.params.stuck_after)
-        return None
+        params = _gang_params(snapshot, policies, namespace, labels)
+        return None if params is None else float(params.stuck_after)
 
     return stuck_after
 
 
+def parallel_jobs_for(snapshot: ClusterSnapshot, policies: PolicySet) -> ParallelJobs:
+    """Return a function that tells whether Jobs with several pods at once are gangs, by policy."""
+
+    def parallel_jobs(namespace: str, labels: Object) -> bool:
+        params = _gang_params(snapshot, policies, namespace, labels)
+        return params is not None and params.jobs == "Parallel"
+
+    return parallel_jobs
+
+
+def _gang_params(snapshot: ClusterSnapshot, policies: PolicySet, namespace: str, labels: Object) -> GangParams | None:
+    for bound in policies.bind(snapshot.namespace_labels(namespace), labels):
+        if bound.rule is RULE and isinstance(bound.params, GangParams):
+            return bound.params
+    return None
+
+
 def gangs_among(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot, policies: PolicySet, now: float) -> list[GangState]:
     """Return the state of the gangs among ``subjects`` at ``now``, in seconds since 1970; none without pods."""
-    return gang_states(snapshot, _opened(subjects, snapshot), now, stuck_after=stuck_after_for(snapshot, policies))
+    return gang_states(
+        snapshot,
+        _opened(subjects, snapshot),
+        now,
+        stuck_after=stuck_after_for(snapshot, policies),
+        parallel_jobs=parallel_jobs_for(snapshot, policies),
+    )
 
 
 def _opened(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot) -> Iterator[Workload]:

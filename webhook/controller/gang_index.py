@@ -11,7 +11,7 @@ from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.exemptions import bound_without_exemption
 from gpugate.policies.framework.decision import BoundRule
-from gpugate.policies.gangs.gang import gang_of, group_of
+from gpugate.policies.gangs.gang import group_of, pods_at_once
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError, Object
 from gpugate.policies.rules.gangs.gang import RULE as GANG
@@ -157,7 +157,7 @@ def _stored(kind: WorkloadKind, item: Object) -> _StoredGang | None:
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
     if not workload.is_pod():
         # A workload that is no gang any more may still name a group that waits for its old size.
-        is_gang = gang_of(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
+        is_gang = pods_at_once(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
         return _StoredGang(kind, workload.namespace, _text(item), None) if is_gang else None
     key = group_of(workload.pod_sets[0]) if workload.controller() is None else None
     return None if key is None else _StoredGang(kind, workload.namespace, _text(item), (workload.namespace, key))

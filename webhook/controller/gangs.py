@@ -9,7 +9,7 @@ import orjson
 
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState, Place, gang_states
-from gpugate.webhook.audit.evaluate import stuck_after_for
+from gpugate.webhook.audit.evaluate import parallel_jobs_for, stuck_after_for
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex
@@ -107,6 +107,7 @@ class GangObserver:
             self._index.workloads(),
             now,
             stuck_after=stuck_after_for(snapshot, policies),
+            parallel_jobs=parallel_jobs_for(snapshot, policies),
             noticed=self._noticed,
             refusals=self._refusals,
         )

@@ -3,11 +3,10 @@
 ## What it does
 
 Adds the API's defaults, those of the LimitRanges and the RuntimeClass's overhead to the requests of each pod, and compares them
-with the namespace. It refuses pods that the API would never create: one pod, or all that must run together, above the hard limit
-of a ResourceQuota that counts it; CPU or memory that a quota counts and a container does not set; a value above the maximum,
-below the minimum or beyond the ratio of a LimitRange. It warns about a Job that could continue with fewer pods, since it is not
-declared a gang and no queue admits it as a whole, about plain pods that would be too large if all requested the same, and about a
-quota that is only full now.
+with the namespace. It refuses pods that the API would never create: one pod, or all pods of a gang, above the hard limit of a
+ResourceQuota that counts it; CPU or memory that a quota counts and a container does not set; a value above the maximum, below the
+minimum or beyond the ratio of a LimitRange. It warns about a workload that is no gang and of which the quota lets a part run,
+about plain pods that would be too large if all requested the same, and about a quota that is only full now.
 
 ## Why
 
@@ -42,6 +41,7 @@ from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
+from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import remembered
 from gpugate.policies.kube.quantity import NO_AMOUNTS, show_amount
@@ -69,6 +69,8 @@ class NamespaceLimitsParams(Params):
 
     never_fits: Literal["Deny", "Warn"] = "Deny"
     """Whether pods that could never be created are refused or only warned about."""
+    gang_in_part: Literal["Deny", "Warn"] = "Deny"
+    """Whether a gang of which a ResourceQuota lets only a part run is refused or only warned about."""
     waits: Literal["Warn", "Allow"] = "Warn"
     """Whether gpugate warns about a quota that is full now."""
 
@@ -136,34 +138,36 @@ def _check_ever(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> 
     own = resolved_resources(pods, snapshot, workload.namespace, with_overhead=False)
     violations = limit_violations(snapshot.limit_ranges.get(workload.namespace, ()), containers, own, defaults)
     findings = [_violates_limit_range(violation, pods) for violation in violations]
-    number, together = number_of_pods(workload, pods)
+    number, needed = number_of_pods(workload, pods)
     for budget in quotas_of(workload, snapshot):
         if budget.applies(pods):
             findings += [_needs_request(missing, budget, snapshot) for missing in missing_requests(budget.quota, pods, containers)]
             charge = Charge(number, budget.charge(pods))
             names = exceeds_ever(budget, charge)
             if names:
-                findings.append(_never_fits(budget, pods, charge, names, together=together))
+                findings.append(_never_fits(budget, pods, charge, names, needed))
     return tuple(findings)
 
 
-def _never_fits(budget: QuotaBudget, pods: PodSet, charge: Charge, names: list[str], *, together: bool) -> Finding:
-    """Report pods that exceed a hard limit; ``names``: the resources; ``together``: whether all pods must run."""
+def _never_fits(budget: QuotaBudget, pods: PodSet, charge: Charge, names: list[str], needed: int) -> Finding:
+    """Report pods that exceed a hard limit; ``names``: the resources; ``needed``: how many pods must run together."""
     each, number = charge.each, charge.number
     alone = [name for name in names if each[name] > budget.total(name)]
+    gang = [name for name in names if each[name] * needed > budget.total(name)]
     sums = [
         f"{show_sum(name, each[name], 1 if name in alone else number)} > {show_amount(name, budget.total(name))}"
         for name in alone or names
     ]
     condition = ", so not even one pod fits" if alone and number > 1 else ""
-    if not alone and not together and not pods.path:
-        condition = f", if all {number} pods request as much"
+    if not gang:
+        most = min(budget.total(name) // each[name] for name in names)
+        condition = f", so at most {most} of the pods run at once" if pods.path else f", if all {number} pods request as much"
     return Finding(
-        "QuotaNeverFits",
+        "QuotaSplitsGang" if gang and not alone else "QuotaNeverFits",
         pods.field("containers"),
         f"{' and '.join(sums)}, {_hard_limit(budget)}{condition}",
         _remedy(budget, charge, (alone or names)[0]),
-        Level.DENY if alone or together else Level.WARN,
+        Level.DENY if gang else Level.WARN,
         measure=sum(charge.total(name) for name in names),
         rests_on=budget.facts,
     )
@@ -216,25 +220,27 @@ def _full_now(budget: QuotaBudget, path: Path, charge: Charge, names: Sequence[s
 
 def _check_together(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Find the quotas that each pod set fits alone, and all together exceed."""
+    is_gang = gang_of(workload) is not None
     for budget in quotas_of(workload, snapshot):
-        charges, together = [], True
+        charges, needed = [], []
         for pods in workload.pod_sets:
-            number, whole = number_of_pods(workload, pods) if pods.count and not pods.follows else (0, True)
+            number, together = number_of_pods(workload, pods) if pods.count and not pods.follows else (0, 0)
             if number and budget.applies(pods):
-                together = together and whole
                 charges.append(Charge(number, budget.charge(pods)))
+                needed.append(Charge(together, charges[-1].each))
         name = exceeds_together(charges, budget.total)
         if name is None:
             continue
         amounts = [charge.total(name) for charge in charges if charge.each.get(name)]
         hard, total = show_amount(name, budget.total(name)), sum(amounts)
         sums = " + ".join(show_amount(name, amount) for amount in amounts)
+        splits = is_gang and sum(charge.total(name) for charge in needed) > budget.total(name)
         yield Finding(
-            "QuotaNeverFits",
+            "QuotaSplitsGang" if splits else "QuotaNeverFits",
             workload.gpu_pod_sets()[0].field("containers"),
             f"all pods together request {sums} = {show_amount(name, total)} of {name} > {hard}, {_hard_limit(budget)}",
             f"Request at most {hard} of {name} in all pods together.",
-            Level.DENY if together else Level.WARN,
+            Level.DENY if splits else Level.WARN,
             measure=total,
             rests_on=(*budget.facts, "limitranges", "runtimeclasses"),
         )
@@ -306,7 +312,12 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     "QuotaNeverFits": Reason(
         "The request is above the hard limit of a ResourceQuota.",
-        warns="the pods may run in turns, `neverFits` is Warn, or gpugate has reviewed the owner",
+        warns="one pod fits and the pods are no gang, `neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+    "QuotaSplitsGang": Reason(
+        "The hard limit of a ResourceQuota holds only a part of the gang.",
+        action="gang_in_part",
+        warns="`neverFits` is Warn, or gpugate has reviewed the owner",
     ),
 }
 

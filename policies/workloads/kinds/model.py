@@ -190,7 +190,7 @@ class WorkloadKind:
 
         template_mutable: whether the API accepts changes of the pod template.
         immutable: fields below ``spec``, besides the template, whose changes the API rejects.
-        batch: whether it runs to completion, so its pods are one gang.
+        batch: whether it runs to completion.
         gangs: path of the number of its gangs, each with an equal part of the pods; None for one.
         wraps: path of a list whose elements hold objects of other kinds in ``template``.
         per_node: whether it runs one pod on every node that it selects.
@@ -314,6 +314,11 @@ class WorkloadKind:
     def is_built_in(self) -> bool:
         """Whether Kubernetes itself has the kind: the groups of its workloads have no dot."""
         return "." not in self.group
+
+    @property
+    def starts_together(self) -> bool:
+        """Whether its pods are one gang, or several: those of Kubernetes' own Jobs may start one by one."""
+        return self.gangs is not None or (self.batch and not self.is_built_in)
 
     @property
     def has_child_jobs(self) -> bool:

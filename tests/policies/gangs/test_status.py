@@ -21,7 +21,8 @@ _SOON = moment("2026-01-01T10:05:00Z")
 
 def _job(size: int = 4, *, status: Object | None = None, annotations: Object | None = None, **spec: Any) -> Object:
     made = templated("Job", container(gpus=8), parallelism=size, completions=size, **spec)
-    made["metadata"] |= {"uid": "job-1", "creationTimestamp": _MADE, "annotations": annotations or {}}
+    declared = {"gpugate.io/gang-name": "w"} | (annotations or {})
+    made["metadata"] |= {"uid": "job-1", "creationTimestamp": _MADE, "annotations": declared}
     return made | {"status": status or {}}
 
 

@@ -50,13 +50,13 @@ from typing import Final
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.gangs.gang.checks import check
-from gpugate.policies.rules.gangs.gang.mutate import GangParams, mutate
+from gpugate.policies.rules.gangs.gang.mutate import GangParams, mutate, parallel_jobs_are_gangs
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
-__all__ = ["REASONS", "RULE", "GangParams"]
+__all__ = ["REASONS", "RULE", "GangParams", "parallel_jobs_are_gangs"]
 
 REASONS: Final[dict[str, Reason]] = {
-    "CompletionsNotParallelism": Reason("completions and parallelism of a gang differ."),
+    "CompletionsNotParallelism": Reason("The completions of a gang are above its parallelism.", action="Warn"),
     "Fragments": Reason("The GPUs per pod leave a remainder on every node.", action="fragments", facts=("nodes",)),
     "GangNameMissing": Reason("The pods lack the group name that the scheduler reads."),
     "Grows": Reason("An UPDATE adds pods to a running gang.", action="Warn"),

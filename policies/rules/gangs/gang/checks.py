@@ -11,6 +11,7 @@ from gpugate.policies.gangs.gang import (
     GANG_ELASTIC,
     GANG_NAME,
     GANG_SIZE,
+    VOLCANO_MINIMUM,
     Gang,
     declared_min_size,
     gang_of,
@@ -22,7 +23,7 @@ from gpugate.policies.gangs.gang import (
 from gpugate.policies.kube.fields import Object, Path, lookup, string
 from gpugate.policies.kube.names import MIN_PARALLELISM, QUEUE_NAME
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
-from gpugate.policies.rules.gangs.gang.mutate import VOLCANO_MINIMUM, GangParams, has_its_size
+from gpugate.policies.rules.gangs.gang.mutate import GangParams, has_its_size
 from gpugate.policies.rules.gangs.gang.updates import check_update
 from gpugate.policies.scheduling.node_selection import matching_shapes
 from gpugate.policies.workloads.metadata import queue_label
@@ -86,12 +87,12 @@ def _check_completions(gang: Gang) -> Iterator[Finding]:
     for part in gang.parts:
         completions, parallelism = part.numbers.completions, part.numbers.child
         # Pods of one child that run one after the other do not wait for each other.
-        if completions is None or parallelism in {None, 1, completions}:
+        if completions is None or parallelism in {None, 1} or completions <= (parallelism or 0):
             continue
         yield Finding(
             "CompletionsNotParallelism",
             part.numbers.completions_path,
-            f"completions {completions} != parallelism {parallelism}, but all pods of a gang run at once, each to completion",
+            f"completions {completions} > parallelism {parallelism}, but all pods of a gang run at once, each to completion",
             f"Write parallelism: {completions} and completions: {completions}; if the pods do not wait for each other, write the"
             f' annotation {GANG_SIZE}: "1" instead.',
         )
@@ -142,7 +143,7 @@ def _stated_minimums(workload: Workload, gang: Gang) -> Iterator[_Minimum]:
     if field is not None and type(minimum) is int and (minimum or not field.zero_is_absent):
         # Pods that start after the others may be missing: with them in the minimum the gang would wait for itself.
         first = [pods for pods in workload.pod_sets if not pods.starts_late and not pods.follows]
-        full = sum(pods.count or 0 for pods in first)
+        full = sum(pods.numbers.at_once for pods in first)
         declared = declared_min_size(workload, full)
         yield _Minimum(field.path, minimum, full, sum(map(min_count, first)) if declared is None else declared)
 

@@ -1,19 +1,19 @@
 """Parameters and edits of the rule `gang`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_GROUP, KUEUE_COUNT, KUEUE_GROUP, VOLCANO_GROUP
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.framework.params import Params, Seconds
 from gpugate.policies.framework.reasons import Action
-from gpugate.policies.gangs.gang import GANG_NAME, Gang, gang_of, invalid_size, is_elastic, min_size
+from gpugate.policies.gangs.gang import GANG_NAME, VOLCANO_MINIMUM, Gang, gang_of, invalid_size, is_elastic, min_size
 from gpugate.policies.kube.cel import LabelValue
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 KAI_QUEUE: Final = "kai.scheduler/queue"
 
 
@@ -34,10 +34,17 @@ class GangParams(Params):
     """How long Coscheduling reserves nodes for a gang until all its pods have one. The default is the plugin's own."""
     stuck_after: Seconds = 600
     """How long pods of a gang may be missing or not running before gpugate reports the gang as stuck."""
-    fragments: Action = "Deny"
+    jobs: Literal["Declared", "Parallel"] = "Declared"
+    """Which Jobs of Kubernetes are gangs: those that declare it, or all that run several pods at once."""
+    fragments: Action = "Warn"
     """What happens if the accelerators per pod leave a remainder on every node."""
     one_by_one: Literal["Deny", "Warn"] = "Deny"
     """Whether a gang of a Deployment, ReplicaSet or DaemonSet is refused or only warned about."""
+
+
+def parallel_jobs_are_gangs(bound: Iterable[BoundRule]) -> bool:
+    """Return whether the rules ``bound`` for an object count a Job with several pods at once as a gang, though it declares none."""
+    return any(isinstance(binding.params, GangParams) and binding.params.jobs == "Parallel" for binding in bound)
 
 
 def mutate(workload: Workload, params: GangParams, _snapshot: ClusterSnapshot) -> Iterator[Edit]:

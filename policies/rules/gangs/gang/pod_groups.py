@@ -104,10 +104,12 @@ def plan(workload: Workload, gang_rule: BoundRule | None) -> PodGroupPlan:
     """
     if workload.is_pod() or workload.kind.scheduled or workload.is_child() or is_over(workload.root):
         return NOTHING
-    params, gang = _creating_params(gang_rule), gang_of(workload)
+    params = _creating_params(gang_rule)
     if gang_rule is None or params is None or invalid_size(workload) is not None:
         return NOTHING
     dry_run = gang_rule.mode is Mode.DRY_RUN
+    workload.parallel_jobs_are_gangs = params.jobs == "Parallel"
+    gang = gang_of(workload)
     if gang is None:
         return _plan_of_former_gang(workload, params, dry_run=dry_run)
     why_not = _why_not(workload, gang)
@@ -166,10 +168,10 @@ def _pod_group_of(workload: Workload, gang: Gang, params: GangParams, name: str)
     # Pods that start after others have run would never arrive while the group waits for them. Pods without accelerators
     # have no group label, with any declared size.
     together = [part for part in gang.parts if not part.follows and not part.starts_late] or list(gang.parts)
-    at_once = sum((part.count or 0) // gang.gangs for part in together)
+    at_once = sum(part.numbers.at_once // gang.gangs for part in together)
     minimum = max(1, min(min_size(workload, gang.size), at_once))
     certain = sum(min_count(part) // gang.gangs for part in together)
-    counts = [(part, (part.count or 0) // gang.gangs) for part in together]
+    counts = [(part, part.numbers.at_once // gang.gangs) for part in together]
     return WantedPodGroup(
         system=params.scheduler,
         namespace=workload.namespace,

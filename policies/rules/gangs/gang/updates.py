@@ -61,7 +61,7 @@ def _pods_now(workload: Workload, running: Gang) -> dict[Path, PodSet | None]:
 def _check_count(transition: Transition, running: Gang, now: Mapping[Path, PodSet | None]) -> Iterator[Finding]:
     """Deny fewer pods than the gang needs to continue, and warn of more."""
     workload = transition.after
-    counts = [0 if pods is None else pods.count for pods in now.values()]
+    counts = [0 if pods is None else _at_once(pods) for pods in now.values()]
     if running.members is None or None in counts:
         return
     total = sum(count or 0 for count in counts) // max(1, workload.gangs)
@@ -110,8 +110,12 @@ def _minimum_of(part: PodSet, now: PodSet | None, running: Gang) -> int:
     return running.number_of(part) if minimum is None else min(running.number_of(part), minimum // running.gangs)
 
 
+def _at_once(pods: PodSet) -> int | None:
+    return None if pods.count is None else pods.numbers.at_once
+
+
 def _number(pods: PodSet | None, workload: Workload) -> int:
-    return 0 if pods is None else (pods.count or 0) // max(1, workload.gangs)
+    return 0 if pods is None else pods.numbers.at_once // max(1, workload.gangs)
 
 
 def _check_template(transition: Transition, running: Gang, now: Mapping[Path, PodSet | None]) -> Iterator[Finding]:

@@ -11,14 +11,13 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Action
-from gpugate.policies.gangs.gang import Gang, gang_of, group_of, guaranteed_count, invalid_size, spare_by_annotation
+from gpugate.policies.gangs.gang import Gang, gang_of, group_of, guaranteed_count, invalid_size, pods_at_once, spare_by_annotation
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
 from gpugate.policies.rules.gangs.gang_packing.topology import LEVEL_FACTS, TopologyRequirement, check_level, requirements
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, nodes_of, pods_on
-from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests, pod_requests
 from gpugate.policies.workloads.resources import memo_key
@@ -44,14 +43,16 @@ def check(workload: Workload, _params: GangPackingParams, snapshot: ClusterSnaps
     """Refuse gangs that no node pool or topology domain could ever hold."""
     if invalid_size(workload) is not None or workload.owner_was_reviewed() or workload.is_child():
         return
-    gang = gang_of(workload)
+    gang = pods_at_once(workload)
     if gang is None or (gang.members is not None and gang.size not in gang.sizes):
         return
+    # Pods of a Job that declares no gang may run in turns, but Kueue places them together where a topology requires it.
+    is_gang = gang_of(workload) is not None
     required = {part.path: list(requirements(workload, gang, part)) for part in gang.parts}
     pending = _pending([requirement for part in required.values() for requirement in part], snapshot)
     counts = _counts_at_once(gang)
     for part in gang.parts:
-        if part.is_whole:
+        if part.is_whole and is_gang:
             yield from _check_capacity(part, gang.size, _holding(part, snapshot))
         if pending:
             what = "whether they could hold the gang"
@@ -62,7 +63,9 @@ def check(workload: Workload, _params: GangPackingParams, snapshot: ClusterSnaps
         if snapshot.sync_state("nodes") is not SyncState.SYNCED:
             continue
         for finding in _check_room(workload, gang, part, counts.get(part.path, 0), required[part.path], snapshot):
-            yield finding if finding.reason == "DomainUnknown" else _with_assumptions(finding, workload, gang, snapshot)
+            by_kueue = any(requirement.path == finding.path and requirement.by == "Kueue" for requirement in required[part.path])
+            is_certain = finding.reason == "DomainUnknown" or (by_kueue and not is_gang)
+            yield finding if is_certain else _with_assumptions(finding, workload, gang, snapshot, is_gang=is_gang)
 
 
 def _pending(required: Sequence[TopologyRequirement], snapshot: ClusterSnapshot) -> str:
@@ -101,11 +104,11 @@ def _is_complete(workload: Workload, gang: Gang, snapshot: ClusterSnapshot) -> b
     return group is not None and group.present + 1 >= gang.size and group.asks == (member_of(gang.pods).asks,)
 
 
-def _with_assumptions(finding: Finding, workload: Workload, gang: Gang, snapshot: ClusterSnapshot) -> Finding:
+def _with_assumptions(finding: Finding, workload: Workload, gang: Gang, snapshot: ClusterSnapshot, *, is_gang: bool) -> Finding:
     """Return ``finding``, as a warning if it is only certain under a condition."""
     if not workload.is_pod() or KUEUE_FAST_ADMISSION in gang.pods.annotations():
         # All pods have the same requests: they come from one template, or Kueue counts them from one pod.
-        if gang.declared or queue_label(workload) is not None:
+        if is_gang:
             return finding
         condition = f"if its {gang.size} pods must run at once"
     elif _is_complete(workload, gang, snapshot):

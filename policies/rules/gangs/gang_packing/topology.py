@@ -10,6 +10,7 @@ from gpugate.policies.gangs.gang import Gang, guaranteed_count, spare_by_annotat
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence, whole_number
 from gpugate.policies.kube.names import REQUIRED_AFFINITY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.queueing.workload_demand import pod_counts
 from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
 from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.pod_set import PodSet
@@ -40,12 +41,14 @@ def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Topol
     annotations = pods.annotations()
     minimum = max(1, guaranteed_count(gang, pods) - spare_by_annotation(workload, gang))
     if queue_label(workload):
+        # Kueue may admit a Job with fewer pods than its parallelism.
+        admitted = min(minimum, pod_counts(workload, pods)[1]) if workload.kind.partial_admission else minimum
         key = annotations.get(REQUIRED_TOPOLOGY)
         if type(key) is str and key:
-            yield TopologyRequirement(key, pods.meta("annotations", REQUIRED_TOPOLOGY), minimum, "Kueue")
+            yield TopologyRequirement(key, pods.meta("annotations", REQUIRED_TOPOLOGY), admitted, "Kueue")
         key, size = annotations.get(SLICE_TOPOLOGY), whole_number(annotations.get(KUEUE_SLICE_SIZE))
         if type(key) is str and key and size is not None:
-            yield TopologyRequirement(key, pods.meta("annotations", SLICE_TOPOLOGY), min(size, minimum), "Kueue")
+            yield TopologyRequirement(key, pods.meta("annotations", SLICE_TOPOLOGY), min(size, admitted), "Kueue")
     for name in (*EXCLUSIVE_TOPOLOGY, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
         # Each child Job has a domain to itself.
         per_child = min(minimum, pods.numbers.child or minimum) if pods.kind.has_child_jobs else minimum

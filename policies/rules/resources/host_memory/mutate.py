@@ -13,7 +13,7 @@ from pydantic import Field
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.params import Bytes, Params
-from gpugate.policies.gangs.gang import gang_of
+from gpugate.policies.gangs.gang import pods_at_once
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes, show_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import bounding_queue, uncovered
@@ -178,7 +178,7 @@ def _most_on_nodes(workload: Workload, pods: PodSet, whole: Mapping[int, int], s
     request, total, chosen = node_request(pods, snapshot, workload.namespace), sum(whole.values()), node_candidates(pods, snapshot)
     open_to = open_shapes(pods, chosen)
     holding = [shape for shape in open_to or chosen.matching if holds(shape, request)]
-    gang = gang_of(workload)
+    gang = pods_at_once(workload)
     parts = [shape.memory // _pods_on(shape, request, gang.size if gang else 1) for shape in holding]
     if not holding or max(request.memory, limited_memory_of(pods)) + total <= min(parts):
         return None

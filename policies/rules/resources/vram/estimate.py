@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field
 
 from gpugate.policies.framework.params import Params
-from gpugate.policies.gangs.gang import gang_of
+from gpugate.policies.gangs.gang import pods_at_once
 from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import QuantityError, show_bytes, whole
 from gpugate.policies.workloads.kinds import kinds_named
@@ -167,7 +167,7 @@ def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     """
     devices = sum(pods.accelerators().values()) or 1
     owner = workload.controller()
-    gang = gang_of(workload)
+    gang = pods_at_once(workload)
     # A controller of this name in another API group works the same way.
     one_by_one = owner is not None and any(kind.one_by_one for kind in kinds_named(str(owner.get("kind"))))
     certain = owner is None or one_by_one or (gang is not None and gang.declared)

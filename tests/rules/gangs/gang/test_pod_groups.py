@@ -8,6 +8,7 @@ import pytest
 
 from gpugate.policies.cluster.records.pod_groups import pod_group_of
 from gpugate.policies.engine.exemptions import bound_without_exemption
+from gpugate.policies.gangs.gang import GANG_NAME
 from gpugate.policies.rules.gangs.gang.pod_groups import (
     PodGroupOwner,
     PodGroupPlan,
@@ -39,7 +40,7 @@ def _plan_together(members: list[Workload], rules: Any) -> PodGroupPlan:
 
 def _job(size: int = 4, *, annotations: Object | None = None, **spec: Any) -> Object:
     made = templated("Job", container(gpus=8), parallelism=size, completions=size, **spec)
-    made["metadata"] |= {"uid": "job-1", "annotations": annotations or {}}
+    made["metadata"] |= {"uid": "job-1", "annotations": {GANG_NAME: "w"} | (annotations or {})}
     return made
 
 
