@@ -51,7 +51,7 @@ REASONS: Final[dict[str, Reason]] = {
     "DefaultsUnknown": Reason(
         "LimitRanges or RuntimeClasses, which change the pod's requests, are not synced yet.", action="Unknown"
     ),
-    "LimitMissing": Reason("A container with GPUs has no memory limit."),
+    "LimitMissing": Reason("A container with GPUs has no memory limit.", action="missing_limit"),
     "MemoryVolumeUnbounded": Reason("A memory-backed volume has no sizeLimit, and its container no memory limit.", action="Warn"),
     "MemoryVolumesExceedLimit": Reason("The memory-backed volumes of a container exceed its memory limit."),
     "NeverFits": Reason("No known node could hold the pod, even when empty.", action="never_fits", owner_reviewed_warns=True),
@@ -61,6 +61,9 @@ REASONS: Final[dict[str, Reason]] = {
     "QueueDoesNotCover": Reason("The ClusterQueue does not cover memory, so no limit is added.", action="Warn"),
     "RuntimeClassClash": Reason(
         "The pod selects a node label that its RuntimeClass sets to another value.", facts=("runtimeclasses",)
+    ),
+    "ShareUnclear": Reason(
+        "No nodes are known or their shares differ too much, so gpugate adds no memory limit.", action="Warn", facts=("nodes",)
     ),
     "SharedMemoryExceedsLimit": Reason("Shared memory is larger than the memory limit that its pages count against."),
 }

@@ -56,7 +56,7 @@ from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.numa.checks import check
-from gpugate.policies.rules.resources.numa.guaranteed_qos import NumaParams
+from gpugate.policies.rules.resources.numa.guaranteed_qos import ALIGNMENT, NumaParams
 from gpugate.policies.rules.resources.numa.mutate import mutate
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
@@ -90,8 +90,9 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=BOUNDING | {"noderesourcetopologies", "nodes"},
-    reads=SCHEDULING_FIELDS | {"env", "overhead", "topologySpreadConstraints"},
+    reads=SCHEDULING_FIELDS | {"annotations", "env", "overhead", "topologySpreadConstraints"},
     writes=frozenset({"affinity", "env", "resources", "topologySpreadConstraints"}),
     after=("host-memory",),
+    trigger_annotations=frozenset({ALIGNMENT}),
     documentation=__doc__,
 )
