@@ -1,7 +1,8 @@
 """Headroom: the amount by which gpugate may raise the requests of a pod without making it impossible.
 
 The raised pod is compared with everything that bounds it: the nodes that can hold it as it is, the LimitRanges and
-ResourceQuotas of its namespace, and the quota of its Kueue queue. A pod that is above a bound already may stay there.
+ResourceQuotas of its namespace, and the quota of its Kueue queue. Each of them holds as many of the raised pods as of the pods as
+they are. A pod that is above a bound already may stay there.
 
 Amounts are bytes, millicores or counts. Pods that only nodes bound need no headroom: see :func:`is_bounded`.
 """
@@ -30,7 +31,6 @@ from gpugate.policies.queueing.resource_quota import (
     usage_of_pod,
 )
 from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, number_of_pods, pod_counts
-from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
     Changes,
@@ -40,6 +40,7 @@ from gpugate.policies.scheduling.pod_resources import (
     resolved_resources,
     states_by_container,
 )
+from gpugate.policies.scheduling.pods_per_node import fewer_pods
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import Workload
@@ -71,12 +72,17 @@ def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) ->
     if len(workload.pod_sets) > 1 or in_flight:
         return None
     fingerprint = pod_fingerprint(workload, pods)
-    return fingerprint and (fingerprint, number_together(workload, pods), pod_counts(workload, pods)[0] > 0)
+    return fingerprint and (fingerprint, number_together(workload, pods), pod_counts(workload, pods)[0] > 0, _is_new(workload))
 
 
 def headroom_facts(workload: Workload, queue: ClusterQueue | None, snapshot: ClusterSnapshot) -> tuple[object, ...]:
     """Return the records and views that decide the headroom of the workload's pods in ``queue``, nodes aside."""
     return (*queue_facts(queue, snapshot), *namespace_facts(workload, snapshot))
+
+
+def _is_new(workload: Workload) -> bool:
+    """Return whether the object is being created: budgets count the pods of an existing one already."""
+    return workload.operation != "UPDATE" and not workload.metadata().get("resourceVersion")
 
 
 def number_together(workload: Workload, pods: PodSet) -> int | None:
@@ -115,9 +121,11 @@ class Headroom:
             MalformedError: an amount is no quantity.
         """
         self._workload, self._pods, self._queue, self._snapshot = workload, pods, queue, snapshot
+        self._is_new = _is_new(workload)
         size = self._size(NO_CHANGES)
         self._violations = size.limit_violations
-        self._shapes = [shape for shape in shapes if holds(shape, _memory_and_cpu(size))]
+        self._shapes = shapes
+        self._ask = self._requests_for_nodes(size)
         #: ResourceQuotas that count the pod once it states memory or CPU, and do not count it yet.
         self._entered: list[ResourceQuota] = []
         self._usage: dict[str, _Bound] = {}
@@ -199,12 +207,20 @@ class Headroom:
         used, others = self._other_pod_sets(budget)
         count = number + others if number else None
         sharing = "all pods together" if count is None else f"{count} pod{'s' if count > 1 else ''}"
+        totals = {name: budget.total(name) for name in each}
+        unused = {name: budget.available(name, (in_flight or NO_AMOUNTS).get(name, 0)) for name in each}
+        held, held_now = _pods_held(totals, each), _pods_held(unused, each)
         for name, amount in each.items():
-            total = budget.total(name)
+            total, source = totals[name], sharing
             more = max(0, total - amount * number - used.get(name, 0)) // (number + others) if number else 0
-            if in_flight is not None:
-                more = min(more, max(0, budget.available(name, in_flight.get(name, 0)) - amount))
-            yield name, (amount + more, f"{budget.source}, which has {show_amount(name, total)} for {sharing}")
+            if held > (count or 0) and total // held - amount < more:
+                more, source = total // held - amount, f"the {held} pods that it can hold as they are"
+            if held_now and self._is_new and unused[name] // held_now - amount < more:
+                more, total = unused[name] // held_now - amount, unused[name]
+                source = f"the {held_now} pods that it can hold now as they are"
+            elif in_flight is not None:
+                more = min(more, max(0, unused[name] - amount))
+            yield name, (amount + more, f"{budget.source}, which has {show_amount(name, total)} for {source}")
 
     def _other_pod_sets(self, budget: Budget) -> tuple[dict[str, int], int]:
         """Return the amounts of ``budget`` that the workload's other pods use, and the number of those that request a GPU."""
@@ -237,14 +253,15 @@ class Headroom:
         for quota in self._entered:
             if self._lacks_requests(quota, changes):
                 return f"ResourceQuota {quota.name} would count the pod, which lacks a request or limit that the quota requires"
-        for shape in self._shapes:
-            if not holds(shape, _memory_and_cpu(size)):
-                return f"it would no longer fit {shape.title} nodes"
-        return ""
+        return fewer_pods(self._shapes, self._ask, self._requests_for_nodes(size))
+
+    def _requests_for_nodes(self, size: _Size) -> PodRequests:
+        return PodRequests(size.requests.get("memory", 0), size.requests.get("cpu", 0), self._pods.totals.accelerators)
 
 
-def _memory_and_cpu(size: _Size) -> PodRequests:
-    return PodRequests(size.requests.get("memory", 0), size.requests.get("cpu", 0), NO_AMOUNTS)
+def _pods_held(has: Mapping[str, int], each: Mapping[str, int]) -> int:
+    """Return how many pods that each use ``each`` the amounts ``has`` hold; zero if they hold none, or the pods use nothing."""
+    return min((max(0, has[name]) // amount for name, amount in each.items() if amount > 0), default=0)
 
 
 def _largest_flavor(fit: FlavorFit, number: int | None) -> FlavorQuota | None:

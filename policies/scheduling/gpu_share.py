@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape
@@ -20,11 +21,17 @@ class NodeShare(NamedTuple):
         memory: bytes.
         cpu: millicores.
         source: origin of the amounts, for messages.
+        most_memory: bytes on the node with the largest share.
+        most_cpu: millicores on the node with the largest share.
+        titles: names of the nodes with the smallest and the largest share of memory.
     """
 
     memory: int
     cpu: int
     source: str
+    most_memory: int
+    most_cpu: int
+    titles: tuple[str, str]
 
 
 def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShare | None:
@@ -34,18 +41,22 @@ def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShar
     whole cores, where at least one is left. A MIG slice has the share of its part of the card's compute slices;
     several names for the same devices (the Neuron plugin's) do not divide the node again.
     """
-    best: NodeShare | None = None
-    for shape in shapes:
-        part, whole = _part(shape, name)
-        memory = _round_down(int(shape.least_memory * (1 - reserve)) * part // whole, 1 << 30)
-        cpu = _round_down(int(shape.cpu * (1 - reserve)) * part // whole, 1000)
-        if best is None or memory < best.memory:
-            node = f"{shape.title}, {part} of {whole}" if whole > 1 else shape.title
-            source = f"one {_device(name)}'s share of the smallest node ({node})"
-            best = NodeShare(memory, min(cpu, best.cpu) if best else cpu, source)
-        elif cpu < best.cpu:
-            best = best._replace(cpu=cpu)
-    return best
+    shares = [(*_share(shape, name, reserve), shape) for shape in shapes]
+    if not shares:
+        return None
+    memory, _, smallest = min(shares, key=itemgetter(0))
+    part, whole = _part(smallest, name)
+    node = f"{smallest.title}, {part} of {whole}" if whole > 1 else smallest.title
+    source = f"one {_device(name)}'s share of the smallest node ({node})"
+    most, _, largest = max(shares, key=itemgetter(0))
+    cpus = [cpu for _, cpu, _ in shares]
+    return NodeShare(memory, min(cpus), source, most, max(cpus), (smallest.title, largest.title))
+
+
+def _share(shape: NodeShape, name: str, reserve: float) -> tuple[int, int]:
+    part, whole = _part(shape, name)
+    memory = _round_down(int(shape.least_memory * (1 - reserve)) * part // whole, 1 << 30)
+    return memory, _round_down(int(shape.cpu * (1 - reserve)) * part // whole, 1000)
 
 
 class Portion(NamedTuple):

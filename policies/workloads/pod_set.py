@@ -220,6 +220,18 @@ class PodSet:
             container.shared_memory = None if mount is None else self._with_volume(mount)
         return container.shared_memory
 
+    def memory_volumes(self, container: Container) -> dict[str, SharedMemory]:
+        """Return the memory-backed volumes that ``container`` may write, by name."""
+        volumes: dict[str, SharedMemory] = {}
+        for mount in mappings(container.spec, "volumeMounts", container.path):
+            name = str(mount.get("name"))
+            indexed = self.volume(name)
+            if indexed is not None and mount.get("readOnly") is not True:
+                volume = SharedMemory(mount, indexed[1], self.field("volumes", indexed[0]))
+                if volume.is_memory:
+                    volumes.setdefault(name, volume)
+        return volumes
+
     def _with_volume(self, mount: Object) -> SharedMemory:
         index, volume = self.volume(mount.get("name")) or (None, None)
         return SharedMemory(mount, volume, self.field("volumes") if index is None else self.field("volumes", index))

@@ -24,6 +24,8 @@ from gpugate.webhook.review.entry import Outcome, ReviewEntry, unreadable_entry
 
 _REVIEW: Final = "AdmissionReview"
 _NO_KIND: Final = "is not a Kubernetes object (no apiVersion and kind)"
+#: Namespaces that the namespaceSelector of the webhooks excludes.
+_NOT_REVIEWED: Final = frozenset({"gpugate-system", "kube-system"})
 _PLUGIN_NOTE: Final = (
     "is a configuration of NVIDIA's device plugin: put it into a ConfigMap, as the text of a key; the plugin's Helm chart "
     "reads the name of the ConfigMap from config.name"
@@ -145,6 +147,9 @@ def _decide_object(entry: ReviewEntry, api_version: str, context: _ReviewContext
         accelerator = _accelerator_in(entry.before)
         if accelerator:
             entry.note = f"gpugate does not read kind {entry.kind}, which requests {accelerator}: its pods are reviewed at creation"
+        return
+    if (entry.namespace or namespace) in _NOT_REVIEWED:
+        entry.note = f"is in namespace {entry.namespace or namespace}, whose objects gpugate leaves alone"
         return
     after = clone(entry.before)
     workload = open_workload(kind, after, context.snapshot, namespace=entry.namespace or namespace, **request)

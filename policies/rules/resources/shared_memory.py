@@ -4,8 +4,9 @@
 
 Mounts an `emptyDir` in memory at `/dev/shm` in the containers that request accelerators (sidecars too, other init containers
 only by parameter), sized as a fraction of the smallest memory limit among them, between the policy's bounds and never above
-that limit. A mount of the user's own at `/dev/shm`, or above it, wins in its container, and a pod with `hostIPC` is left
-alone. Warns if the user's own mount cannot serve: read-only, not in memory, or without any bound.
+that limit, less the sizes of other memory-backed volumes. Pod-level limits and the defaults of LimitRanges, which pods get at
+creation, count as limits. A mount of the user's own at `/dev/shm`, or above it, wins in its container, and a pod with `hostIPC`
+is left alone. Warns if the user's own mount cannot serve: read-only, not in memory, or without any bound.
 
 ## Why
 
@@ -33,7 +34,7 @@ volumes:
 ```
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, Final
 
@@ -47,6 +48,7 @@ from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes
 from gpugate.policies.patch import Edit
+from gpugate.policies.scheduling.pod_resources import defaults_for
 from gpugate.policies.workloads.container import INIT, LONGEST_NAME, SHM_DIRECTORY, Container, SharedMemory
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_level
@@ -72,15 +74,42 @@ class SharedMemoryParams(Params):
     """Whether init containers that request accelerators get the mount, too (sidecars always do)."""
 
 
-def _size_for(limit: int | None, params: SharedMemoryParams) -> int:
-    """Return the size in bytes of /dev/shm for a memory ``limit`` in bytes: whole MiB if it is at least one."""
-    if limit is None:
+def _size_for(limit: int | None, left: int | None, params: SharedMemoryParams) -> int:
+    """Return the size in bytes of /dev/shm: whole MiB if it is at least one; zero if nothing is left for it.
+
+    Args:
+        limit: the memory limit in bytes; None if there is none.
+        left: the part of it that other memory-backed volumes leave.
+        params: the rule's parameters.
+    """
+    if limit is None or left is None:
         return params.size_without_limit
     part = int(limit * params.fraction)
     size = max(params.min_size, min(params.max_size, part))
-    if size >= limit:
-        size = part
-    return size // MIB * MIB if size >= MIB else max(size, 1)
+    size = min(part if size >= limit else size, left)
+    return size // MIB * MIB if size >= MIB else max(size, min(left, 1), 0)
+
+
+def _size_in(
+    workload: Workload, pods: PodSet, containers: Sequence[Container], params: SharedMemoryParams, snapshot: ClusterSnapshot
+) -> int:
+    """Return the size in bytes of one volume at /dev/shm of ``containers``, as their pods will be limited; zero for no volume.
+
+    The kubelet shares the volume among the containers: each may fill it, so the smallest limit bounds it. A LimitRange gives
+    containers without a limit its default when the pod is created.
+    """
+    default = defaults_for(snapshot, workload.namespace).limits.get("memory")
+    of_pod = pod_level(pods, "limits").get("memory")
+    limits: list[int] = []
+    left: list[int] = []
+    for container in containers:
+        stated = container.amounts.memory_limit
+        bounds = [limit for limit in (default if stated is None else stated, of_pod) if limit is not None]
+        if bounds:
+            limits.append(min(bounds))
+            volumes = pods.memory_volumes(container) if "volumeMounts" in container.spec else {}
+            left.append(min(bounds) - sum(volume.size_limit or 0 for volume in volumes.values()))
+    return _size_for(min(limits, default=None), min(left, default=None), params)
 
 
 def _consumers(workload: Workload, params: SharedMemoryParams) -> Iterator[tuple[PodSet, list[Container]]]:
@@ -112,22 +141,21 @@ def _unmounted_volume(pods: PodSet, volumes: list[Object], size: str) -> str | N
     return next((name for name in names if name.startswith(_NAME) and name not in mounted), None)
 
 
-def mutate(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSnapshot) -> Iterable[Edit]:
+def mutate(workload: Workload, params: SharedMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
     edits: list[Edit] = []
     for pods, containers in _consumers(workload, params):
         without = [container for container in containers if pods.shared_memory(container) is None]
-        if without:
-            edits += _mount(pods, without, params)
+        size = _size_in(workload, pods, without, params, snapshot) if without else 0
+        if without and not size:
+            without = [container for container in without if _size_in(workload, pods, (container,), params, snapshot)]
+            size = _size_in(workload, pods, without, params, snapshot) if without else 0
+        if size:
+            edits += _mount(pods, without, format_bytes(size))
     return edits
 
 
-def _mount(pods: PodSet, containers: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
-    # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    limits = [limit for container in containers if (limit := container.amounts.memory_limit) is not None]
-    if "resources" in pods.spec and (limit := pod_level(pods, "limits").get("memory")) is not None:
-        limits.append(limit)
-    size = format_bytes(_size_for(min(limits, default=None), params))
+def _mount(pods: PodSet, containers: list[Container], size: str) -> Iterable[Edit]:
     make = _edits if max([len(container.name) for container in containers]) <= LONGEST_NAME else _edits.__wrapped__
     volumes = pods.volumes()
     existing = _unmounted_volume(pods, volumes, size)
@@ -146,19 +174,22 @@ def _edits(volumes: Path, name: str, size: str, containers: tuple[tuple[Path, st
     return (Edit("append", volumes, volume, note, group), *[Edit("append", place, mount, "", group) for place, mount in mounts])
 
 
-def check(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def check(workload: Workload, params: SharedMemoryParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
     for pods, containers in _consumers(workload, params):
         for container in containers:
             mounted = pods.shared_memory(container)
             if mounted is None:
-                yield Finding(
+                size = _size_in(workload, pods, (container,), params, snapshot)
+                write = f"Mount an emptyDir with medium Memory and sizeLimit {format_bytes(size)} at {SHM_DIRECTORY}."
+                finding = Finding(
                     "NotMounted",
                     (*container.path, "volumeMounts"),
-                    f"{container.name} has nothing mounted at {SHM_DIRECTORY}, so it gets the runtime's default of 64Mi",
-                    f"Mount an emptyDir with medium Memory and sizeLimit"
-                    f" {format_bytes(_size_for(container.memory('limits'), params))} at {SHM_DIRECTORY}.",
+                    f"{container.name} has nothing mounted at {SHM_DIRECTORY}, so it gets the runtime's default of 64Mi"
+                    + ("" if size else "; its other memory-backed volumes leave nothing of its memory limit"),
+                    write if size else "Raise the memory limit, or lower the sizeLimit of those volumes.",
                 )
+                yield finding if size else finding.as_warning()
             else:
                 yield from _check_own(container, mounted)
 
@@ -193,7 +224,10 @@ def _check_own(container: Container, mounted: SharedMemory) -> Iterator[Finding]
 
 REASONS: Final[dict[str, Reason]] = {
     "NotInMemory": Reason("The volume for shared memory is on the disk of the node.", action="Warn"),
-    "NotMounted": Reason("No volume for shared memory is mounted, which leaves 64Mi."),
+    "NotMounted": Reason(
+        "No volume for shared memory is mounted, which leaves 64Mi.",
+        warns="other memory-backed volumes leave nothing of the memory limit",
+    ),
     "ReadOnly": Reason("Shared memory is mounted read-only.", action="Warn"),
     "Unbounded": Reason("The volume for shared memory has no sizeLimit, and its container no memory limit.", action="Warn"),
 }
@@ -206,6 +240,7 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    needs=frozenset({"limitranges"}),
     reads=frozenset({"hostIPC", "volumeMounts", "volumes"}),
     writes=frozenset({"volumeMounts", "volumes"}),
     after=("host-memory", "numa"),

@@ -2,16 +2,22 @@
 
 ## What it does
 
-Adds a memory limit and an equal request to a container that requests accelerators and states no memory. The amount is the share
-of its accelerators on the smallest node that the pod may run on, or the policy's figure if no nodes are known. gpugate reduces it
-to what the pod's other containers leave of a node, of the namespace's LimitRanges and ResourceQuotas, and of the quota of its
-Kueue queue. If nearly nothing is left, or the queue's quota covers no memory, gpugate adds no limit and warns why.
+Adds a memory limit and an equal request to a container that requests accelerators and states no memory. The amount is the policy's
+figure per accelerator, or the share of its accelerators on the smallest node that the pod may run on. If no nodes are known, or
+the shares of the nodes in reach lie further apart than the policy tolerates, gpugate adds no limit and warns (`ShareUnclear`): a
+limit from the smallest node of a mixed cluster would end a container that runs on the others. A stated request stays, and the limit
+is at most the policy's ratio times it.
 
-Refuses, with the sums: a container without a memory limit if the policy forbids a default or the limit has not been added; a
-limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together, larger than their
-memory limit; and a pod that no node with its accelerators could ever hold, added up as the scheduler adds: memory, CPU,
-accelerators, other extended resources, ephemeral storage and huge pages, of all containers, with the defaults of LimitRanges and
-the overhead of the RuntimeClass. Nodes whose taints the rule `tolerations` lets the pods tolerate count as within reach.
+gpugate reduces the limit until every node shape in reach, and every ResourceQuota and Kueue quota, holds as many of these pods
+as before, and until it is within the namespace's LimitRanges. If nearly nothing is left, or the queue's quota covers no memory,
+gpugate adds no limit and warns with the sum.
+
+Refuses, with the sums: a container without a memory limit if the policy adds none (`defaultLimits: Never`) or the limit has not
+been added, unless `missingLimit` says otherwise; a limit that is more than the policy's ratio times the request; a `/dev/shm`, or
+memory-backed volumes together, larger than their memory limit; and a pod that no node with its accelerators could ever hold, added
+up as the scheduler adds: memory, CPU, accelerators, other extended resources, ephemeral storage and huge pages, of all containers,
+with the defaults of LimitRanges and the overhead of the RuntimeClass. Nodes whose taints the rule `tolerations` lets the pods
+tolerate count as within reach.
 
 ## Why
 
@@ -51,7 +57,7 @@ REASONS: Final[dict[str, Reason]] = {
     "DefaultsUnknown": Reason(
         "LimitRanges or RuntimeClasses, which change the pod's requests, are not synced yet.", action="Unknown"
     ),
-    "LimitMissing": Reason("A container with GPUs has no memory limit."),
+    "LimitMissing": Reason("A container with GPUs has no memory limit.", action="missing_limit"),
     "MemoryVolumeUnbounded": Reason("A memory-backed volume has no sizeLimit, and its container no memory limit.", action="Warn"),
     "MemoryVolumesExceedLimit": Reason("The memory-backed volumes of a container exceed its memory limit."),
     "NeverFits": Reason("No known node could hold the pod, even when empty.", action="never_fits", owner_reviewed_warns=True),
@@ -61,6 +67,9 @@ REASONS: Final[dict[str, Reason]] = {
     "QueueDoesNotCover": Reason("The ClusterQueue does not cover memory, so no limit is added.", action="Warn"),
     "RuntimeClassClash": Reason(
         "The pod selects a node label that its RuntimeClass sets to another value.", facts=("runtimeclasses",)
+    ),
+    "ShareUnclear": Reason(
+        "No nodes are known or their shares differ too much, so gpugate adds no memory limit.", action="Warn", facts=("nodes",)
     ),
     "SharedMemoryExceedsLimit": Reason("Shared memory is larger than the memory limit that its pages count against."),
 }

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
-from gpugate.policies.kube.fields import mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
 from gpugate.policies.queueing.cluster_queue import uncovered
 from gpugate.policies.rules.resources.host_memory.mutate import DefaultLimits, HostMemoryParams, default_limits
@@ -55,23 +54,33 @@ def _queue_does_not_cover(workload: Workload, container: Container) -> Finding:
 
 
 def _limit_missing(pods: PodSet, container: Container, defaults: DefaultLimits, params: HostMemoryParams) -> Finding:
-    place = container.place("limits", "memory")
-    if params.default_limits and not defaults.limits:
-        return Finding(
-            "NoRoomForLimit",
-            place,
-            f"{container.name} has no memory limit and gpugate adds none, because it would leave the pod too little memory or get"
-            f" it rejected ({defaults.why})",
-            f"Write resources.limits.memory in {container.name}, and lower the requests of the other containers if necessary.",
-        )
-    share, source = defaults.shares[pods.containers.index(container)]
+    place, at = container.place("limits", "memory"), pods.containers.index(container)
+    share, line = defaults.shares[at], f"Write resources.limits.memory in {container.name}"
+    if params.default_limits != "Never":
+        if not share.size:
+            return Finding(
+                "ShareUnclear",
+                place,
+                f"{container.name} has no memory limit, so it could use all memory of the node; gpugate adds none, because"
+                f" {share.text}",
+                f"{line}: the memory that it needs.",
+            )
+        if at not in defaults.limits:
+            return Finding(
+                "NoRoomForLimit",
+                place,
+                f"{container.name} has no memory limit and gpugate adds none, because it would leave the pod too little memory,"
+                f" get it rejected, or let fewer pods run ({defaults.why})",
+                f"{line}, and lower the requests of the other containers if necessary.",
+            )
+    written = f"Write resources.limits.memory: {show_bytes(share.size)} ({share.text})."
     count = sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
     return Finding(
         "LimitMissing",
         place,
         f"{container.name} requests {count} accelerator{'s' if count != 1 else ''} and has no memory limit, so it could use all"
         " memory of the node",
-        f"Write resources.limits.memory: {show_bytes(share)} ({source}).",
+        written if share.size else f"{line}: the memory that it needs.",
     )
 
 
@@ -146,7 +155,7 @@ def _check_volumes(pods: PodSet, container: Container, pod_limit: int | None) ->
     limit = _limit_of(container, pod_limit)
     shared = pods.shared_memory(container)
     at_shm = None if shared is None else shared.mount.get("name")
-    volumes = _writable_memory_volumes(pods, container)
+    volumes = pods.memory_volumes(container)
     sizes = {name: volume.size_limit for name, volume in volumes.items()}
     if limit is None:
         for name, volume in volumes.items():
@@ -172,15 +181,3 @@ def _check_volumes(pods: PodSet, container: Container, pod_limit: int | None) ->
             f" {show_bytes(total * 2)}.",
             measure=total - limit,
         )
-
-
-def _writable_memory_volumes(pods: PodSet, container: Container) -> dict[str, SharedMemory]:
-    volumes: dict[str, SharedMemory] = {}
-    for mount in mappings(container.spec, "volumeMounts", container.path):
-        name = str(mount.get("name"))
-        indexed = pods.volume(name)
-        if indexed is not None and mount.get("readOnly") is not True:
-            volume = SharedMemory(mount, indexed[1], pods.field("volumes", indexed[0]))
-            if volume.is_memory:
-                volumes.setdefault(name, volume)
-    return volumes

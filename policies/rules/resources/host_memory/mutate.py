@@ -5,7 +5,7 @@ than a node, a quota or a queue has: then the limits are cut, each by the same p
 since a limit that is too small ends the container, and no limit does not.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -13,28 +13,33 @@ from pydantic import Field
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.params import Bytes, Params
-from gpugate.policies.gangs.gang import pods_at_once
+from gpugate.policies.framework.reasons import Action
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes, show_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import bounding_queue, uncovered
 from gpugate.policies.queueing.headroom import Headroom, is_bounded
 from gpugate.policies.scheduling.gpu_share import share_of
 from gpugate.policies.scheduling.node_fit import holds, node_request
-from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
+from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.scheduling.pod_resources import Changes, filled, limit_range_bounds, limit_within, resolved_resources
+from gpugate.policies.scheduling.pods_per_node import fewer_pods, pods_per_node, shapes_for_shares, shapes_in_reach
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.requests import PodRequests, add_up, limited_memory_of, pod_level, stated_overhead
+from gpugate.policies.workloads.requests import add_up, limited_memory_of, pod_level, stated_overhead
 from gpugate.policies.workloads.workload import Workload
 
 
 class HostMemoryParams(Params):
     """Parameters of `host-memory`."""
 
-    default_limits: bool = True
-    """Whether gpugate adds a missing memory limit; if not, it refuses the pod."""
-    memory_per_accelerator: Bytes = 32 * GIB
-    """Memory per accelerator if no nodes are known."""
+    default_limits: Literal["WhenNodesAgree", "Never"] = "WhenNodesAgree"
+    """When gpugate adds a missing memory limit: where the shares of the nodes in reach agree, or never."""
+    missing_limit: Action = "Deny"
+    """What happens to a container without a memory limit to which gpugate adds none by policy."""
+    share_tolerance: Annotated[float, Field(ge=1)] = 2.0
+    """Maximum largest share of the nodes in reach as a multiple of the smallest; beyond that they do not agree."""
+    memory_per_accelerator: Bytes | None = None
+    """Memory per accelerator instead of the nodes' share."""
     node_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Part of a node's allocatable memory that is not divided among its accelerators."""
     max_overcommit_ratio: Annotated[float, Field(ge=1)] = 2.0
@@ -43,24 +48,31 @@ class HostMemoryParams(Params):
     """Whether a pod that no known node could hold is refused, or only gets a warning (nodes that scale up from none)."""
 
 
+class Share(NamedTuple):
+    """Bytes of memory that belong to the accelerators of a container, with their calculation; zero if unclear, with the reason."""
+
+    size: int
+    text: str
+
+
 class DefaultLimits(NamedTuple):
     """The memory limits that gpugate adds to a pod.
 
     Attributes:
         limits: bytes by index of the container; empty if none may be added.
         why: why they are cut, or why none may be added; empty if they are whole.
-        shares: by index of each container without a limit, the share of its accelerators in bytes, and its calculation.
+        shares: by index of each container without a limit, the share of its accelerators.
     """
 
     limits: Mapping[int, int]
     why: str
-    shares: Mapping[int, tuple[int, str]]
+    shares: Mapping[int, Share]
 
 
 def mutate(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Add memory limits, and requests with them, to containers with accelerators that state none."""
     edits: list[Edit] = []
-    for pods in workload.gpu_pod_sets() if params.default_limits else ():
+    for pods in workload.gpu_pod_sets() if params.default_limits != "Never" else ():
         lacking = "memory" not in pod_level(pods, "limits") and any(
             container.amounts.memory_limit is None for container in pods.holders()
         )
@@ -68,7 +80,7 @@ def mutate(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapsh
             defaults = default_limits(workload, pods, params, snapshot)
             cut = f"; cut because {defaults.why}" if defaults.why else ""
             for at, size in defaults.limits.items():
-                edits += _set_limit(pods.containers[at], size, f"{defaults.shares[at][1]}{cut}")
+                edits += _set_limit(pods.containers[at], size, f"{defaults.shares[at].text}{cut}")
     return edits
 
 
@@ -86,34 +98,48 @@ def default_limits(workload: Workload, pods: PodSet, params: HostMemoryParams, s
     Raises:
         MalformedError: an amount is no quantity.
     """
-    holders, shares, whole = pods.holders(), {}, {}
+    holders, shares, whole = pods.holders(), dict[int, Share](), dict[int, int]()
     for at, container in enumerate(pods.containers):
         if container.amounts.memory_limit is None and container in holders:
-            shares[at] = _fair_share(workload, pods, container, params, snapshot)
-            request, size = container.memory("requests"), shares[at][0]
-            if request:
+            share = shares[at] = _fair_share(workload, pods, container, params, snapshot)
+            request, size = container.memory("requests"), share.size
+            if size and request:
                 size = max(request, min(size, int(request * params.max_overcommit_ratio) // MIB * MIB))
-            whole[at] = size
-    limits, why = _fitted(workload, pods, whole, snapshot) if params.default_limits else ({}, "")
+            if size:
+                whole[at] = size
+    limits, why = _fitted(workload, pods, whole, snapshot) if whole and params.default_limits != "Never" else ({}, "")
     return DefaultLimits(limits, why, shares)
 
 
 def _fair_share(
     workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, snapshot: ClusterSnapshot
-) -> tuple[int, str]:
-    """Return the bytes that are the share of the container's accelerators within the LimitRanges, and the calculation."""
-    shapes = node_candidates(pods, snapshot).for_shares
-    by_policy = params.memory_per_accelerator, "memoryPerAccelerator of the policy"
+) -> Share:
+    """Return the share of the container's accelerators, within the LimitRanges."""
     total, terms = 0, []
     for name, count in container.accelerators().items() or [("", len(pods.gpu_claims.intersection(container.claims())))]:
-        share = share_of(shapes, name, params.node_reserve) if name else None
-        each, source = (share.memory, share.source) if share else by_policy
-        total += count * each
-        times = f"{count} x {show_bytes(each)}; " if count != 1 else ""
-        terms.append(f"{times}{show_bytes(each)} = {source}")
+        each = _share_of_one(pods, name, params, snapshot)
+        if not each.size:
+            return each
+        total += count * each.size
+        times = f"{count} x {show_bytes(each.size)}; " if count != 1 else ""
+        terms.append(f"{times}{show_bytes(each.size)} = {each.text}")
     text = "; ".join(terms)
     within = limit_within(limit_range_bounds(snapshot, workload.namespace), pods, container, "memory", total)
-    return within, text if within == total else f"{text}; {show_bytes(within)} within the LimitRange of the namespace"
+    return Share(within, text if within == total else f"{text}; {show_bytes(within)} within the LimitRange of the namespace")
+
+
+def _share_of_one(pods: PodSet, name: str, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Share:
+    """Return the memory for one accelerator: the policy's figure, or the share of the nodes in reach if they agree."""
+    if params.memory_per_accelerator is not None:
+        return Share(params.memory_per_accelerator, "memoryPerAccelerator of the policy")
+    share = share_of(shapes_for_shares(pods, node_candidates(pods, snapshot)), name, params.node_reserve) if name else None
+    if share is None:
+        return Share(0, "gpugate knows no node with its accelerators")
+    if share.most_memory > params.share_tolerance * share.memory:
+        sizes = zip((share.memory, share.most_memory), share.titles, strict=True)
+        least, most = (f"{show_bytes(size)} ({title})" for size, title in sizes)
+        return Share(0, f"the shares of the nodes that it may run on lie too far apart: {least} to {most} per accelerator")
+    return Share(share.memory, share.source)
 
 
 def _fitted(workload: Workload, pods: PodSet, whole: Mapping[int, int], snapshot: ClusterSnapshot) -> tuple[Mapping[int, int], str]:
@@ -123,32 +149,42 @@ def _fitted(workload: Workload, pods: PodSet, whole: Mapping[int, int], snapshot
     headroom = Headroom(workload, pods, queue, snapshot, ()) if is_bounded(workload, pods, queue, snapshot) else None
     if most is None and headroom is None:
         return whole, ""
+    before = node_request(pods, snapshot, workload.namespace)
+
+    def shortage(limits: Mapping[int, int], shapes: Sequence[NodeShape] = most.shapes if most is not None else ()) -> str:
+        memory = _requested(workload, pods, _changes(pods, limits), snapshot)
+        return fewer_pods(shapes, before, before._replace(memory=memory))
 
     def obstacle(limits: Mapping[int, int]) -> str:
-        changes = _changes(pods, limits)
-        if most is not None and _requested(workload, pods, changes, snapshot) > most.requests:
-            return "the other containers of the pod leave less memory of a node"
-        return headroom.violation(changes) if headroom is not None else ""
+        return shortage(limits) or (headroom.violation(_changes(pods, limits)) if headroom is not None else "")
 
     def obstacle_or_overcommit(limits: Mapping[int, int]) -> str:
         if most is not None and _limited(pods, limits) > most.limits:
             return "the limits of the pod would add up to more than a node has"
         return obstacle(limits)
 
-    why = obstacle(whole)
-    limits = _cut(pods, whole, obstacle) if why else whole
-    overcommit = obstacle_or_overcommit(limits) if limits else ""
-    if not overcommit:
-        return limits, why
-    # For a while at least, the node has more memory than the other limits leave: do not give far less.
-    less = _cut(pods, limits, obstacle_or_overcommit)
-    return less if all(2 * size >= limits[at] for at, size in less.items()) else {}, why or overcommit
+    why = shortage(whole)
+    limits = _cut(pods, whole, shortage) if why else whole
+    if why and most is not None:
+        limits = _unless_far_below(_cut(pods, whole, lambda part: shortage(part, most.roomiest)), limits)
+    if limits and (reason := obstacle(limits)):
+        limits, why = _cut(pods, limits, obstacle), why or reason
+    if limits and (reason := obstacle_or_overcommit(limits)):
+        # For a while at least, the node has more memory than the other limits leave.
+        limits, why = _unless_far_below(limits, _cut(pods, limits, obstacle_or_overcommit)), why or reason
+    return limits, why
+
+
+def _unless_far_below(limits: Mapping[int, int], part: Mapping[int, int]) -> Mapping[int, int]:
+    """Return ``part``; nothing if it is less than half of ``limits`` somewhere: a limit far below the share ends the container."""
+    return part if all(2 * size >= limits.get(at, size) for at, size in part.items()) else {}
 
 
 class _Most(NamedTuple):
-    """The most memory in bytes that the requests, and the limits, of one pod may add up to on the nodes."""
+    """The shapes that hold the pod, the one with the most memory per pod, and the most bytes that its limits may add up to."""
 
-    requests: int
+    shapes: Sequence[NodeShape]
+    roomiest: Sequence[NodeShape]
     limits: int
 
 
@@ -174,26 +210,14 @@ def _stated(pods: PodSet, at: int) -> int:
 
 
 def _most_on_nodes(workload: Workload, pods: PodSet, whole: Mapping[int, int], snapshot: ClusterSnapshot) -> _Most | None:
-    """Return what the smallest node that holds the pod with half of ``whole`` has for it; None if all nodes hold it whole."""
-    request, total, chosen = node_request(pods, snapshot, workload.namespace), sum(whole.values()), node_candidates(pods, snapshot)
-    open_to = open_shapes(pods, chosen)
-    holding = [shape for shape in open_to or chosen.matching if holds(shape, request)]
-    gang = pods_at_once(workload)
-    parts = [shape.memory // _pods_on(shape, request, gang.size if gang else 1) for shape in holding]
-    if not holding or max(request.memory, limited_memory_of(pods)) + total <= min(parts):
+    """Return what the nodes in reach that hold the pod have for it; None if none does, or all have room for ``whole``."""
+    request = node_request(pods, snapshot, workload.namespace)
+    holding = [shape for shape in shapes_in_reach(pods, node_candidates(pods, snapshot)) if holds(shape, request)]
+    limited, total = limited_memory_of(pods), sum(whole.values())
+    parts = [shape.least_memory // (pods_per_node(shape, request, shape.memory) or 1) for shape in holding]
+    if not holding or max(request.memory, limited) + total <= min(parts):
         return None
-    limits = max(limited_memory_of(pods), *(shape.memory for shape in holding))
-    half = _requested(workload, pods, _changes(pods, {at: size // 2 for at, size in whole.items()}), snapshot)
-    # Nodes that leave less are ignored, unless taints keep the pods off all nodes: a limit far below the share ends the container.
-    large = [part for part in parts if half <= part] if open_to else []
-    return _Most(min(large, default=max(parts) if open_to else min(parts)), limits)
-
-
-def _pods_on(shape: NodeShape, request: PodRequests, size: int) -> int:
-    """Return how many pods of a gang of ``size`` a node holds as they are: the gang must not need more nodes than that."""
-    counts = [size, *(shape.devices.get(name, 0) // count for name, count in request.devices.items())]
-    counts += [has // amount for has, amount in ((shape.memory, request.memory), (shape.cpu, request.cpu)) if amount]
-    return max(1, min(counts))
+    return _Most(holding, (holding[parts.index(max(parts))],), max(limited, *(shape.memory for shape in holding)))
 
 
 def _cut(pods: PodSet, whole: Mapping[int, int], obstacle: Callable[[Mapping[int, int]], str]) -> Mapping[int, int]:

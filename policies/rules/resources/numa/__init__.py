@@ -4,12 +4,15 @@
 
 For pods that hold whole devices (no MIG slices, no time-sliced shares):
 
-- Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
-  CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
-  figure. If one container lacks a limit, or Git or Kueue forbid a change, the pod stays as it is and the warning says which
-  lines to commit. gpugate raises no requests if the pod would then no longer fit a node that can hold it now; if the pods of
-  the workload would exceed a LimitRange, a ResourceQuota or the quota of their Kueue queue that they are within now; if other
-  accelerators of the node would become unusable; or if a memory request would grow by more than the policy's ratio.
+- Guaranteed quality of service, for pods whose author asks for it by the annotation `gpugate.io/numa: aligned` (of the object or
+  its pod template), or for all if the policy says `guaranteed: Always`: in every container, init containers and sidecars too,
+  requests are raised to the limits and CPU to whole cores; a container with accelerators and no CPU gets the policy's figure, or
+  its accelerators' share of the nodes in reach if these agree. Other pods stay as they are stated, with a warning that says what
+  keeps the kubelet from aligning them.
+- Nothing is raised if one container lacks a limit; if Git or Kueue forbid a change; if a node shape in reach, a ResourceQuota or
+  the quota of the Kueue queue would hold fewer of these pods than before; if the pod would exceed a LimitRange; if other
+  accelerators of the node would become unusable; or if a memory request would grow by more than the policy's ratio. The warning
+  has the sum.
 - If the policy names the label of nodes known to align, a node affinity for it, unless no node has it.
 - A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only if nodes
   have that key (no stock component sets one: it takes one node object per NUMA domain).
@@ -36,7 +39,8 @@ NUMA domains loses PCIe and memory bandwidth for its whole run. A webhook can't 
 
 ## Example
 
-Before: `limits: {cpu: 7500m, memory: 64Gi, nvidia.com/gpu: 1}`, `requests: {cpu: "4", memory: 32Gi}`. After:
+Before, with the annotation `gpugate.io/numa: aligned`: `limits: {cpu: 7500m, memory: 64Gi, nvidia.com/gpu: 1}`,
+`requests: {cpu: "4", memory: 32Gi}`. After:
 
 ```yaml
 resources:
@@ -56,7 +60,7 @@ from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.numa.checks import check
-from gpugate.policies.rules.resources.numa.guaranteed_qos import NumaParams
+from gpugate.policies.rules.resources.numa.guaranteed_qos import ALIGNMENT, NumaParams
 from gpugate.policies.rules.resources.numa.mutate import mutate
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
@@ -71,9 +75,11 @@ REASONS: Final[dict[str, Reason]] = {
     "NotGuaranteed": Reason("The pod is not of QoS class Guaranteed, so the kubelet aligns nothing.", action="Warn"),
     "PodLevelResources": Reason("Pod-level resources make the kubelet skip NUMA alignment.", action="Warn"),
     "QueueDoesNotCover": Reason("The ClusterQueue does not cover CPU, so no CPU is added.", action="Warn"),
-    "RaisedBeyondBounds": Reason("With raised requests the pod would exceed a quota or a LimitRange.", action="Warn"),
+    "RaisedBeyondBounds": Reason(
+        "With raised requests a quota would hold fewer pods, or the pod would exceed a LimitRange.", action="Warn"
+    ),
     "RaisedTooFar": Reason("The memory limit is too many times the request to raise the request to it.", action="Warn"),
-    "RaisedWouldNotFit": Reason("With raised requests the pod would no longer fit its nodes.", action="Warn"),
+    "RaisedWouldNotFit": Reason("With raised requests fewer pods would fit their nodes.", action="Warn"),
     "RaisedWouldStrand": Reason(
         "With raised requests the pod would leave other GPUs of the node unusable.", action="Warn", facts=("nodes",)
     ),
@@ -90,8 +96,9 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=BOUNDING | {"noderesourcetopologies", "nodes"},
-    reads=SCHEDULING_FIELDS | {"env", "overhead", "topologySpreadConstraints"},
+    reads=SCHEDULING_FIELDS | {"annotations", "env", "overhead", "topologySpreadConstraints"},
     writes=frozenset({"affinity", "env", "resources", "topologySpreadConstraints"}),
     after=("host-memory",),
+    trigger_annotations=frozenset({ALIGNMENT}),
     documentation=__doc__,
 )

@@ -7,10 +7,10 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.rules.resources.numa.guaranteed_qos import NumaParams, check_bounds, check_guaranteed, raised
-from gpugate.policies.rules.resources.numa.mutate import plan_for
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates, open_shapes
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
+from gpugate.policies.scheduling.pods_per_node import shapes_in_reach
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
@@ -21,14 +21,18 @@ def check(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> 
     """Refuse pods that no NUMA zone holds; warn about what keeps the others from being aligned."""
     for pods in workload.gpu_pod_sets():
         chosen = node_candidates(pods, snapshot)
-        shapes = chosen.large_enough
         if chosen.matching:
             yield from _check_zones(workload, pods, chosen, snapshot)
         if chosen.shared_only or not pods.whole_devices():
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
-            targets = raised(pods, shapes, params, plan_for(chosen, params, snapshot).raises)
-            finding = check_bounds(workload, pods, targets, shapes, snapshot) if targets else check_guaranteed(pods, shapes, params)
+            shapes = shapes_in_reach(pods, chosen)
+            targets = raised(workload, pods, chosen, shapes, params)
+            finding = (
+                check_bounds(workload, pods, targets, shapes, snapshot)
+                if targets
+                else check_guaranteed(workload, pods, shapes, params)
+            )
             if finding is not None:
                 yield finding
 

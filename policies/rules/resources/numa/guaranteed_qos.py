@@ -6,7 +6,7 @@ The kubelet's CPU and Memory Manager align only such pods (Kubernetes documentat
 import re
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -17,18 +17,25 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.framework.params import Millicores, Params
 from gpugate.policies.kube.cel import MOST, VARIABLE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Path, dotted
-from gpugate.policies.kube.memo import remember, remembered
-from gpugate.policies.kube.quantity import format_millicores
+from gpugate.policies.kube.memo import keep, recall, remembered
+from gpugate.policies.kube.quantity import format_millicores, show_amount
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import bounding_queue, uncovered
 from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroom_key, is_bounded
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
+from gpugate.policies.scheduling.node_fit import holds
+from gpugate.policies.scheduling.node_selection import NodeCandidates
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
+from gpugate.policies.scheduling.pods_per_node import fewer_pods
 from gpugate.policies.workloads.container import EPHEMERAL, LONGEST_NAME, Container
+from gpugate.policies.workloads.metadata import annotation_for
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.requests import PodTotals, add_up, pod_requests, stated_overhead
+from gpugate.policies.workloads.requests import add_up, pod_requests, stated_overhead
 from gpugate.policies.workloads.workload import Workload
 
+#: Annotation by which an author asks for Guaranteed quality of service, and its value.
+ALIGNMENT: Final = "gpugate.io/numa"
+ALIGNED: Final = "aligned"
 #: The label that guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
 _STOCK_KEY: Final = "topology.kubernetes.io/NUMANode"
 
@@ -52,14 +59,16 @@ class NumaParams(Params):
         ),
     )
 
-    guaranteed: bool = True
-    """Whether pods are raised to Guaranteed quality of service with whole CPUs."""
+    guaranteed: Literal["OnRequest", "Always", "Never"] = "OnRequest"
+    """Which pods are raised to Guaranteed quality of service with whole CPUs: those whose annotation asks for it, all, or none."""
     max_raise_ratio: Annotated[float, Field(ge=1)] = 2.0
     """Maximum raised memory request as a multiple of the request; a limit beyond that does not state the need."""
     max_share_ratio: Annotated[float, Field(ge=1)] = 2.0
     """Maximum share of a node that a pod is raised to, as a multiple of the fair share of its accelerators."""
-    cpu_per_accelerator: Millicores = 4000
-    """CPU per accelerator if a container states none and no nodes are known."""
+    cpu_per_accelerator: Millicores | None = None
+    """CPU per accelerator of a raised container that states none, instead of the nodes' share."""
+    share_tolerance: Annotated[float, Field(ge=1)] = 2.0
+    """Maximum largest share of CPU of the nodes in reach as a multiple of the smallest; beyond that gpugate adds no CPU."""
     max_cpu_per_accelerator: Millicores = 16000
     """Maximum CPU per accelerator from a node's share."""
     node_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -121,22 +130,32 @@ class Target(NamedTuple):
         return self.changes == ({}, {})
 
 
-#: The containers to raise, by the totals of their pods.
-Memo: TypeAlias = dict[PodTotals, tuple[Target, ...]]
+def is_asked(workload: Workload, pods: PodSet, params: NumaParams) -> bool:
+    """Return whether the policy, or the author by annotation, asks for pods of Guaranteed quality of service."""
+    if params.guaranteed == "OnRequest":
+        return annotation_for(workload, pods, ALIGNMENT) == ALIGNED
+    return params.guaranteed == "Always"
 
 
 def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[NodeShape], params: NumaParams) -> int:
-    """Return the share of the container's accelerators in millicores; zero if it requests none."""
-    total = len(pods.gpu_claims.intersection(container.claims())) * params.cpu_per_accelerator
-    for name, count in container.accelerators().items():
+    """Return the share of the container's accelerators in millicores; zero if it requests none, or the nodes do not agree."""
+    counts = container.accelerators()
+    if params.cpu_per_accelerator is not None:
+        return params.cpu_per_accelerator * (sum(counts.values()) + len(pods.gpu_claims.intersection(container.claims())))
+    total = 0
+    for name, count in counts.items():
         share = share_of([shape for shape in shapes if name in shape.devices], name, params.node_reserve)
-        each = params.cpu_per_accelerator if share is None else max(1000, min(share.cpu, params.max_cpu_per_accelerator))
-        total += count * each
+        if share is None:
+            return 0
+        least, most = (max(1000, min(cpu, params.max_cpu_per_accelerator)) for cpu in (share.cpu, share.most_cpu))
+        if most > params.share_tolerance * least:
+            return 0
+        total += count * least
     return total
 
 
-def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> tuple[list[Target], list[str]]:
-    """Return the target of each container, and the limits that containers lack, in words."""
+def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams | None) -> tuple[list[Target], list[str]]:
+    """Return the target of each container, and the limits that containers lack, in words; CPU has no default without ``params``."""
     targets: list[Target] = []
     missing: list[str] = []
     for at, container in enumerate(pods.containers):
@@ -144,7 +163,7 @@ def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> t
             continue
         memory, memory_request, cpu_limit, cpu_request = container.amounts
         cpu = cpu_limit
-        if cpu is None and pods.holds(container):
+        if cpu is None and params is not None and pods.holds(container):
             cpu = cpu_request or _cpu_share(pods, container, shapes, params)
         if cpu and memory:
             whole_cores = -(-cpu // 1000) * 1000
@@ -163,16 +182,16 @@ def _raised_demand(pods: PodSet, targets: list[Target]) -> tuple[int, int]:
     return max(demand.memory, total["memory"]), max(demand.cpu, total["cpu"])
 
 
-def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape]) -> bool:
-    """Return whether every shape that holds the pod, on the node and in its NUMA zones, also holds the raised pod."""
+def _shortage(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape]) -> str:
+    """Return which of ``shapes`` holds fewer raised pods, or whose NUMA zones hold none; empty if all hold as many as now."""
     demand, (memory, cpu) = pod_requests(pods), _raised_demand(pods, targets)
-    cpus = {target.at: target.cpu for target in targets}
-    before = exclusive_cpus(pods)
-    return all(
-        memory <= shape.memory and cpu <= shape.cpu and (not refusal(pods, shape, cpus) or bool(refusal(pods, shape, before)))
-        for shape in shapes
-        if demand.memory <= shape.memory and demand.cpu <= shape.cpu
-    )
+    fewer = fewer_pods(shapes, demand, demand._replace(memory=memory, cpu=cpu))
+    if fewer:
+        return fewer
+    cpus, before = {target.at: target.cpu for target in targets}, exclusive_cpus(pods)
+    holding = (shape for shape in shapes if holds(shape, demand))
+    refusals = (refusal(pods, shape, cpus) for shape in holding if not refusal(pods, shape, before))
+    return next(filter(None, refusals), "")
 
 
 def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], params: NumaParams) -> bool:
@@ -189,21 +208,21 @@ def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], p
     return params.max_share_ratio < after < float("inf") and before < after
 
 
-def raised(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams, memo: Memo) -> tuple[Target, ...]:
-    """Return the containers to raise."""
-    if pods.totals.is_guaranteed or not params.guaranteed or pods.spec.get("resources"):
+def raised(
+    workload: Workload, pods: PodSet, chosen: NodeCandidates, shapes: Sequence[NodeShape], params: NumaParams
+) -> tuple[Target, ...]:
+    """Return the containers to raise in pods that may land on ``shapes``, some of the candidates ``chosen``."""
+    if pods.totals.is_guaranteed or pods.spec.get("resources") or not is_asked(workload, pods, params):
         return ()
     # The totals do not contain claims and overhead.
-    is_kept = not pods.gpu_claims and "overhead" not in pods.spec
-    kept = memo.get(pods.totals) if is_kept else None
-    if kept is not None:
-        return kept
-    targets, missing = _targets(pods, shapes, params)
-    # The API server rejects a request above its limit with its own message.
-    stays = any(target.lowers for target in targets) or _obstacle(pods, targets, missing, shapes, params) is not None
-    to_raise = () if stays else tuple(target for target in targets if not target.is_met)
-    if is_kept:
-        remember(memo, pods.totals, to_raise)
+    key = None if pods.gpu_claims or "overhead" in pods.spec else pods.totals
+    to_raise: tuple[Target, ...] | None = recall(chosen.memo, "raised", key, shapes, params)
+    if to_raise is None:
+        targets, missing = _targets(pods, shapes, params)
+        # The API server rejects a request above its limit with its own message.
+        stays = any(target.lowers for target in targets) or _obstacle(pods, targets, missing, shapes, params) is not None
+        to_raise = () if stays else tuple(target for target in targets if not target.is_met)
+        keep(chosen.memo, "raised", key, to_raise, shapes, params)
     return to_raise
 
 
@@ -229,7 +248,7 @@ def _raise_container(target: Target, memory: object, name: str, path: Path, pods
     return tuple(Edit("set", place, value, "" if at else note, group) for at, (place, value) in enumerate(values))
 
 
-def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> Finding | None:
+def check_guaranteed(workload: Workload, pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> Finding | None:
     """Return the finding about what keeps the pod from being Guaranteed; None if nothing does."""
     if pods.spec.get("resources"):
         return Finding(
@@ -238,7 +257,35 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: NumaPara
             "pod-level resources make the kubelet skip NUMA alignment for the pod",
             "Write the resources of each container instead of spec.resources.",
         )
-    return _obstacle(pods, *_targets(pods, shapes, params), shapes, params) if params.guaranteed else None
+    if params.guaranteed == "Never":
+        return None
+    if is_asked(workload, pods, params):
+        return _obstacle(pods, *_targets(pods, shapes, params), shapes, params)
+    targets, missing = _targets(pods, shapes, None)
+    below = [f"{pods.containers[target.at].name} {_difference(target)}" for target in targets if not target.is_met]
+    if any(target.lowers for target in targets) or not (below or missing):
+        return None
+    return Finding(
+        "NotGuaranteed",
+        pods.field("containers"),
+        f"the pod is not Guaranteed with whole CPUs, so the kubelet aligns nothing: {'; '.join((*missing, *below))}",
+        f"Write limits for cpu (whole cores) and memory in every container, and equal requests; or the annotation {ALIGNMENT}:"
+        f" {ALIGNED}, by which gpugate does.",
+    )
+
+
+def _difference(target: Target) -> str:
+    """Return what of the container is below its target, in words."""
+    texts = []
+    if target.cpu_limit is not None and target.cpu_limit % 1000:
+        texts.append(f"is limited to {format_millicores(target.cpu_limit)} cpu")
+    for name, request, limit in (
+        ("cpu", target.cpu_request, target.cpu_limit),
+        ("memory", target.memory_request, target.memory),
+    ):
+        if request is not None and limit is not None and request != limit:
+            texts.append(f"requests {show_amount(name, request)} of {show_amount(name, limit)} {name}")
+    return " and ".join(texts)
 
 
 def _obstacle(
@@ -264,12 +311,13 @@ def _obstacle(
                 " not raise the request to it and the kubelet aligns nothing",
                 "Write the memory that the container needs as both request and limit.",
             )
-    if not _keeps_shapes(pods, targets, shapes):
+    shortage = _shortage(pods, targets, shapes)
+    if shortage:
         return Finding(
             "RaisedWouldNotFit",
             pods.field("containers"),
-            "with requests raised to the limits the pod would no longer fit nodes that can hold it now, so it stays Burstable"
-            " and the kubelet aligns nothing",
+            "gpugate does not raise the requests to the limits and CPU to whole cores, because fewer pods would fit their nodes"
+            f" ({shortage}), so the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or select the nodes that are large enough.",
         )
     if _strands(pods, targets, shapes, params):

@@ -8,8 +8,9 @@ from gpugate.policies.kube.fields import mapping, mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.names import PREFERRED_AFFINITY
 from gpugate.policies.patch import Edit
-from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, NodeLabel, NumaParams, check_bounds, raise_to, raised
+from gpugate.policies.rules.resources.numa.guaranteed_qos import NodeLabel, NumaParams, check_bounds, raise_to, raised
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.scheduling.pods_per_node import shapes_in_reach
 from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.node_affinity import node_affinity, require, required_terms
 from gpugate.policies.workloads.pod_set import PodSet
@@ -17,15 +18,14 @@ from gpugate.policies.workloads.workload import Workload
 
 
 class _Plan(NamedTuple):
-    """Whether candidate nodes may have the label of aligned nodes, whether one has the topology key, and containers to raise."""
+    """Whether candidate nodes may have the label of aligned nodes, and whether one has the topology key."""
 
     params: NumaParams
     aligns: bool
     spreads: bool
-    raises: Memo
 
 
-def plan_for(chosen: NodeCandidates, params: NumaParams, snapshot: ClusterSnapshot) -> _Plan:
+def _plan_for(chosen: NodeCandidates, params: NumaParams, snapshot: ClusterSnapshot) -> _Plan:
     """Return the plan for the candidate nodes."""
     plan: _Plan | None = chosen.memo.get("numa")
     if plan is None or plan.params is not params:
@@ -34,7 +34,7 @@ def plan_for(chosen: NodeCandidates, params: NumaParams, snapshot: ClusterSnapsh
             snapshot.sync_state("nodes") is not SyncState.SYNCED
             or any(label.value in shape.labels.get(label.key, ()) for shape in shapes)
         )
-        plan = _Plan(params, aligns, any(params.topology_key in shape.labels for shape in shapes), {})
+        plan = _Plan(params, aligns, any(params.topology_key in shape.labels for shape in shapes))
         remember(chosen.memo, "numa", plan)
     return plan
 
@@ -95,9 +95,10 @@ def mutate(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) ->
         chosen = node_candidates(pods, snapshot)
         if chosen.shared_only or not pods.whole_devices():
             continue
-        plan = plan_for(chosen, params, snapshot)
-        targets = raised(pods, chosen.large_enough, params, plan.raises)
-        if targets and check_bounds(workload, pods, targets, chosen.large_enough, snapshot) is None:
+        plan = _plan_for(chosen, params, snapshot)
+        shapes = shapes_in_reach(pods, chosen)
+        targets = raised(workload, pods, chosen, shapes, params)
+        if targets and check_bounds(workload, pods, targets, shapes, snapshot) is None:
             edits += raise_to(pods, targets)
         if plan.aligns and params.aligned_nodes is not None:
             edits += _align(pods, params.aligned_nodes, params)
