@@ -15,6 +15,8 @@ from gpugate.policies.rules.registry import BY_ID, RULES
 
 API_VERSION: Final = "gpugate.io/v1alpha1"
 KIND: Final = "GPUPolicy"
+#: The ``failurePolicy`` of policies that hold without an answer of gpugate, too.
+FAIL: Final = "Fail"
 
 
 class PolicyError(ValueError):
@@ -193,6 +195,8 @@ class PolicySpec(Params):
     """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
     mode: Mode | None = None
     """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
+    failure_policy: Literal["Fail", "Ignore"] = FAIL
+    """Whether kinds that rules in Enforce may refuse are refused or admitted while gpugate does not answer."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
     controller_identities: Annotated[tuple[ControllerIdentity, ...], *UNIQUE] = ()

@@ -10,7 +10,7 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.framework.reasons import ENGINE_REASONS, Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.crd import Schema, spec_schema, written
-from gpugate.policies.policy.models import API_VERSION, KIND
+from gpugate.policies.policy.models import API_VERSION, FAIL, KIND
 from gpugate.policies.rules.registry import RULES
 
 #: What a fixed action does in mode Enforce.
@@ -96,7 +96,7 @@ def default_policy_object(mode: str) -> dict[str, Any]:
         if rule.default_max_mode is not Mode.ENFORCE:
             # Written out, so that it stays when a user changes the mode of the policy.
             rules[rule.id] = {"mode": Mode(mode).at_most(rule.default_max_mode).value, **rules[rule.id]}
-    spec = {"priority": 0, "mode": mode, "rules": rules}
+    spec = {"priority": 0, "mode": mode, "failurePolicy": FAIL, "rules": rules}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "default"}, "spec": spec}
 
 

@@ -52,7 +52,7 @@ from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import has_prebuilt_workload
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
-from gpugate.policies.workloads.kinds import QueuedKind
+from gpugate.policies.workloads.kinds import QueuedKind, WorkloadKind
 from gpugate.policies.workloads.metadata import PREBUILT, is_queued_with_owner, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
@@ -72,11 +72,12 @@ class QueueParams(Params):
     """Kinds that are queued in this cluster, as Kueue's Configuration lists them."""
 
 
+def _is_queued(kind: WorkloadKind, params: QueueParams) -> bool:
+    return kind.queued and (kind.queued_as or kind.kind) in params.kinds
+
+
 def _applies(workload: Workload, params: QueueParams) -> bool:
-    kind = workload.kind
-    if not kind.queued or (kind.queued_as or kind.kind) not in params.kinds or is_queued_with_owner(workload):
-        return False
-    return bool(workload.gpu_pod_sets())
+    return _is_queued(workload.kind, params) and not is_queued_with_owner(workload) and bool(workload.gpu_pod_sets())
 
 
 def mutate(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
@@ -187,6 +188,7 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    refuses=_is_queued,
     needs=frozenset({"localqueues", "namespaces"}),
     reads=frozenset({"labels"}),
     writes=frozenset({"labels"}),
