@@ -83,7 +83,7 @@ class Gate:
             for at, spec in enumerate(policies)
         )
         file.write_bytes(b"\n---\n".join(map(orjson.dumps, objects)))
-        command = [Path(sys.executable).with_name("gpugate"), "policies", "--policy", str(file), "--format"]
+        command = [str(Path(sys.executable).with_name("gpugate")), "policies", "--policy", str(file), "--format"]
         return [
             subprocess.run([*command, f"{phase}-webhook"], check=True, capture_output=True, text=True).stdout
             for phase in ("mutating", "validating")
