@@ -9,10 +9,12 @@ from gpugate.policies.findings import Finding, Mode
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.patch import Edit
+from gpugate.policies.workloads.kinds import WorkloadKind
 from gpugate.policies.workloads.workload import Workload
 
 Mutate: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Edit]]
 Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterator[Finding]]
+KindPredicate: TypeAlias = Callable[[WorkloadKind, Any], bool]
 
 #: Fields of pod specs, containers and metadata that identify pods, their authors and what they request: every rule may read them.
 COMMON_READS: Final = frozenset(
@@ -34,6 +36,11 @@ def no_findings(_workload: Workload, _params: Params, _snapshot: ClusterSnapshot
     return iter(())
 
 
+def any_kind(_kind: WorkloadKind, _params: Params) -> bool:
+    """Tell that a rule may refuse objects of every kind."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """The declaration of a rule.
@@ -46,6 +53,7 @@ class Rule:
         reasons: the reasons of its findings.
         mutate: returns the edits of a workload.
         check: yields the findings on the edited workload. A bound rule gives them their levels.
+        refuses: whether, with given parameters, it may refuse objects of a kind that request an accelerator.
         needs: plural resource names of the facts that the rule reads.
         reads: names of the fields of pod specs, their containers and metadata that change the result of the rule, besides those
             that identify pods and what they request (``COMMON_READS``). Fields of the kind around them count for every rule.
@@ -70,6 +78,7 @@ class Rule:
     reasons: Mapping[str, Reason] = field(default_factory=dict, hash=False)
     mutate: Mutate = no_edits
     check: Check = no_findings
+    refuses: KindPredicate = any_kind
     needs: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     reads_variables: frozenset[str] = frozenset()

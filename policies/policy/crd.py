@@ -13,6 +13,8 @@ from gpugate.policies.rules.registry import RULES
 
 Schema: TypeAlias = dict[str, Any]
 
+#: Maximum number of namespaces in ``status.failsOpen``.
+MOST_LEFT_OPEN: Final = 64
 _READY = '.status.conditions[?(@.type=="Ready")]'
 
 
@@ -61,6 +63,28 @@ def status_schema() -> Schema:
             "wouldRefuse": _count("Of them, those that enforcing these rules would refuse."),
         },
     }
+    left_open = {
+        "type": "array",
+        "description": "Namespaces in which the policy refuses objects of kinds whose webhooks fail open all the same.",
+        "maxItems": MOST_LEFT_OPEN,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["namespace"],
+        "items": {
+            "type": "object",
+            "description": "The kinds in one namespace.",
+            "required": ["kinds", "namespace"],
+            "properties": {
+                "kinds": {
+                    "type": "array",
+                    "description": "The kinds, by their full resource names.",
+                    "maxItems": 64,
+                    "x-kubernetes-list-type": "set",
+                    "items": {"type": "string", "maxLength": 316},
+                },
+                "namespace": _field("string", "The name of the namespace.", maxLength=63),
+            },
+        },
+    }
     rules = "The rules that the policy binds somewhere, counted by mode, such as 12 Enforce, 3 DryRun."
     return {
         "type": "object",
@@ -74,6 +98,7 @@ def status_schema() -> Schema:
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": _condition(),
             },
+            "failsOpen": left_open,
             "generationInForce": _count("The metadata.generation that reviews apply; absent if none is in force."),
             "lastAudit": last_audit,
             "matchedNamespaces": _count("Namespaces that the policy's namespaceSelector selects."),

@@ -17,6 +17,8 @@ from gpugate.policies.rules.registry import BY_ID, RULES
 
 API_VERSION: Final = "gpugate.io/v1alpha1"
 KIND: Final = "GPUPolicy"
+#: The ``failurePolicy`` of policies that hold without an answer of gpugate, too.
+FAIL: Final = "Fail"
 
 
 class PolicyError(ValueError):
@@ -216,6 +218,8 @@ class PolicySpec(Params):
     """Defaults of the rules: baseline, recommended or strict, in the latest version, or in one that stays (recommended@1)."""
     mode: Mode | None = None
     """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
+    failure_policy: Literal["Fail", "Ignore"] = FAIL
+    """Whether kinds that rules in Enforce may refuse are refused or admitted while gpugate does not answer."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
     controller_identities: Annotated[tuple[ControllerIdentity, ...], *UNIQUE] = ()

@@ -11,7 +11,7 @@ from gpugate.policies.framework.reasons import ENGINE_REASONS, Action, Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.binding import profile_settings, strongest_mode
 from gpugate.policies.policy.crd import Schema, spec_schema, written
-from gpugate.policies.policy.models import API_VERSION, KIND
+from gpugate.policies.policy.models import API_VERSION, FAIL, KIND
 from gpugate.policies.policy.profiles import DEFAULT
 from gpugate.policies.rules.registry import RULES
 
@@ -103,7 +103,7 @@ def default_policy_object(mode: str, profile: str = DEFAULT) -> dict[str, Any]:
         if strongest is not Mode.ENFORCE:
             # Written out, so that it stays when a user changes the mode of the policy.
             rules[rule.id] = {"mode": Mode(mode).at_most(strongest).value, **rules[rule.id]}
-    spec = {"priority": 0, "profile": profile, "mode": mode, "rules": rules}
+    spec = {"priority": 0, "profile": profile, "mode": mode, "failurePolicy": FAIL, "rules": rules}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "default"}, "spec": spec}
 
 

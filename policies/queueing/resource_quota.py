@@ -128,7 +128,7 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
     if workload.is_pod():
         return {}
     kind = workload.kind
-    usage = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
+    usage = {f"count/{kind.full_resource}": 1}
     if kind.creates:
         usage[f"count/{kind.creates}"] = 1
     return usage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import ssl
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -16,12 +17,14 @@ from tests.e2e.controlplane import WEBHOOK_CALLER, ManagedProcess, answers_ok, f
 from tests.e2e.workloads import container, pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.e2e.controlplane import ControlPlane
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
 NAMESPACE = "gpugate-system"
+#: The specs of policies by which most tests go: every rule refuses.
+ENFORCED: Sequence[Mapping[str, Any]] = ({"mode": "Enforce"},)
 _WEBHOOKS = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
 _REVIEWS = re.compile(r"^gpugate_reviews_total\{([^}]*)\} (\S+)$", re.MULTILINE)
 
@@ -63,14 +66,29 @@ class Gate:
         self._cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=plain)
         self._cluster.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpugate.io", "--timeout=30s")
 
-    def register(self, url: str | None = None) -> None:
+    def register(self, url: str | None = None, *, policies: Sequence[Mapping[str, Any]] = ENFORCED) -> None:
         """Apply the webhook configurations: the CA added, a loopback URL in place of the Service, and nothing else changed.
 
-        ``url`` is where the apiserver calls, by default this replica.
+        They are those for policies of the specs ``policies``, and those of the base without any. ``url`` is where the
+        apiserver calls, by default this replica.
         """
-        for document in self._rendered(webhooks=True):
+        for document in self._configurations(policies) if policies else self._rendered(webhooks=True):
             by_url = self._by_url(document, url or self.url)
             self._cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=by_url)
+
+    def _configurations(self, policies: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What the command prints for these policies."""
+        file = self._cluster.run_dir / f"{self._name}-policies.yaml"
+        objects = (
+            {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": f"policy-{at}"}, "spec": dict(spec)}
+            for at, spec in enumerate(policies)
+        )
+        file.write_bytes(b"\n---\n".join(map(orjson.dumps, objects)))
+        command = [str(Path(sys.executable).with_name("gpugate")), "policies", "--policy", str(file), "--format"]
+        return [
+            subprocess.run([*command, f"{phase}-webhook"], check=True, capture_output=True, text=True).stdout
+            for phase in ("mutating", "validating")
+        ]
 
     def _by_url(self, document: str, url: str) -> str:
         listed = self._cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", "-", input=document)

@@ -189,8 +189,7 @@ def describe(item: JsonObject) -> str:
 
 
 SUBJECT_KINDS: Final = tuple(
-    WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=f"{kind.resource}.{kind.group}".rstrip("."))
-    for kind in KINDS
+    WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=kind.full_resource) for kind in KINDS
 )
 """Every kind of workload, as the audit reads it."""
 

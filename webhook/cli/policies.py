@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,7 +14,10 @@ from rich.table import Table
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.reasons import FIXED_ACTIONS
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.crd import gpupolicy_crd
+from gpugate.policies.policy.failing_closed import FailingClosed
+from gpugate.policies.policy.models import default_policy
 from gpugate.policies.policy.profile_reference import (
     Comparison,
     parameters_by_profile,
@@ -33,6 +37,7 @@ from gpugate.policies.policy.reference import (
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.admission.configuration import configuration
 from gpugate.webhook.cli import options
+from gpugate.webhook.files.inputs import load_policies
 from gpugate.webhook.files.yaml import dump
 
 _CRD_HEAD: Final = "# Written by `make docs` from the models that parse a GPUPolicy: change it there.\n"
@@ -59,6 +64,14 @@ def policies(
         PolicyFormat,
         typer.Option("--format", help="The rules as text, JSON or Markdown; the CRD of GPUPolicy; a webhook configuration."),
     ] = PolicyFormat.TEXT,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="GPUPolicy file for the webhook configuration; may be repeated. Default: the built-in one.",
+        ),
+    ] = None,
     default: Annotated[bool, typer.Option("--default", help="Print the built-in default GPUPolicy as YAML instead.")] = False,
     profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="The profile of --default.")] = DEFAULT,
     profiles: Annotated[
@@ -71,12 +84,14 @@ def policies(
         return
     with options.usable_inputs():
         options.check_profile(profile)
+    if policy and form not in {PolicyFormat.MUTATING, PolicyFormat.VALIDATING}:
+        options.fail("--policy needs --format mutating-webhook or validating-webhook")
     formats: dict[PolicyFormat, Callable[[], str]] = {
         PolicyFormat.JSON: lambda: json.dumps(rules_document(), indent=2, ensure_ascii=False) + "\n",
         PolicyFormat.MARKDOWN: reference_markdown,
         PolicyFormat.CRD: crd_yaml,
-        PolicyFormat.MUTATING: lambda: configuration("mutate"),
-        PolicyFormat.VALIDATING: lambda: configuration("validate"),
+        PolicyFormat.MUTATING: lambda: webhook_yaml("mutate", policy),
+        PolicyFormat.VALIDATING: lambda: webhook_yaml("validate", policy),
     }
     if not default and form is PolicyFormat.TEXT:
         _print_text()
@@ -87,6 +102,13 @@ def policies(
 def crd_yaml() -> str:
     """Return the CustomResourceDefinition as YAML."""
     return _CRD_HEAD + dump(gpupolicy_crd())
+
+
+def webhook_yaml(endpoint: str, files: list[Path] | None) -> str:
+    """Return a webhook configuration for the policies in ``files``, or the built-in one, as YAML."""
+    with options.usable_inputs():
+        failing = FailingClosed(PolicySet(load_policies(files) if files else [default_policy(Mode.DRY_RUN)]))
+    return configuration(endpoint, failing)
 
 
 def default_yaml(profile: str = DEFAULT) -> str:

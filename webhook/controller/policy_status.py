@@ -7,11 +7,13 @@ status is pending. The health check in ``manifests/gitops/argocd`` gives Argo CD
 import asyncio
 import operator
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.policy.binding import PolicyCoverage, reach_of
+from gpugate.policies.policy.binding import PolicyCoverage, PolicySet, reach_of
+from gpugate.policies.policy.crd import MOST_LEFT_OPEN
+from gpugate.policies.policy.failing_closed import FailingClosed, LeftOpen
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
 from gpugate.webhook.cache.kinds import POLICIES
@@ -33,13 +35,15 @@ _EVERY: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 
 
-def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
+def status_of(
+    seen: SeenPolicy, coverage: PolicyCoverage | None, left_open: Sequence[LeftOpen], audit: JsonObject | None, now: str
+) -> JsonObject:
     """Return the status of one GPUPolicy at ``now`` (RFC 3339), with None for unknown fields."""
     if seen.error:
         problem = cut(seen.error.removeprefix(f"{seen.name}: "))
         reason_and_message = INVALID, f"{problem}. {seen.outcome[0].upper()}{seen.outcome[1:]}."
     else:
-        reason_and_message = IN_FORCE, f"Generation {seen.generation} is in force{_scope(coverage)}."
+        reason_and_message = IN_FORCE, f"Generation {seen.generation} is in force{_scope(coverage)}.{_open(left_open)}"
     before = {str(condition.get("type")): condition for condition in _conditions(seen.status)}
     kinds = ("Ready", "Stalled") if seen.error else ("Ready",)
     conditions = [_condition(kind, *reason_and_message, seen.generation, before.get(kind), now) for kind in kinds]
@@ -49,6 +53,7 @@ def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObje
         "generationInForce": seen.in_force,
         "matchedNamespaces": coverage.namespaces if coverage else None,
         "rules": (coverage.rules if coverage else "") or None,
+        "failsOpen": [{"namespace": each.namespace, "kinds": list(each.kinds)} for each in left_open[:MOST_LEFT_OPEN]] or None,
         "lastAudit": audit,
         "conditions": [*conditions, *others],
     }
@@ -82,6 +87,13 @@ def _scope(coverage: PolicyCoverage | None) -> str:
     namespaces = f"{coverage.namespaces} namespace{'' if coverage.namespaces == 1 else 's'}"
     shadowed = f"; for some, other policies have precedence ({others})" if others else ""
     return f": it binds {rules} in {namespaces}{shadowed}"
+
+
+def _open(left_open: Sequence[LeftOpen]) -> str:
+    if not left_open:
+        return ""
+    where = "namespace in which it refuses" if len(left_open) == 1 else "namespaces in which it refuses"
+    return f" Webhooks fail open in {len(left_open)} {where} objects, because the policies need too many label selectors."
 
 
 def _conditions(status: JsonObject) -> list[JsonObject]:
@@ -118,6 +130,7 @@ class PolicyStatusReconciler:
         self._events = events
         self._clock = clock
         self._every = every
+        self._failing = FailingClosed(PolicySet(()))
         self._totals: Mapping[str, JsonObject] | None = None
         #: Last write by policy: uid, resourceVersion and status.
         self._written: dict[str, tuple[str, str, JsonObject]] = {}
@@ -146,22 +159,27 @@ class PolicyStatusReconciler:
             return True
         namespaces = _labels(snapshot)
         coverages = {} if namespaces is None else reach_of(policies, namespaces)
+        if self._failing.policies is not policies:
+            self._failing = FailingClosed(policies)
+        left_open = self._failing.left_open(namespaces or {})
         stored = self._store.policies.seen()
         names = {policy.name for policy in stored}
         self._written = {name: written for name, written in self._written.items() if name in names}
         # The watch is ahead of the policies in force: the status of others waits.
         published = [policy for policy in stored if policy.policy is None or policy.policy in policies.policies]
-        succeeded = [await self._write_one(policy, coverages.get(policy.name)) for policy in published]
+        succeeded = [
+            await self._write_one(policy, coverages.get(policy.name), left_open.get(policy.name, ())) for policy in published
+        ]
         if all(succeeded) and len(published) == len(stored):
             self._version, self._seen = version, seen
         return all(succeeded)
 
-    async def _write_one(self, seen: SeenPolicy, coverage: PolicyCoverage | None) -> bool:
+    async def _write_one(self, seen: SeenPolicy, coverage: PolicyCoverage | None, left_open: Sequence[LeftOpen]) -> bool:
         audit = self._audit_of(seen)
-        timeless = status_of(seen, coverage, audit, "")
+        timeless = status_of(seen, coverage, left_open, audit, "")
         if not difference(seen.status, timeless) or self._written.get(seen.name) == (seen.uid, seen.version, timeless):
             return True
-        status = status_of(seen, coverage, audit, self._clock())
+        status = status_of(seen, coverage, left_open, audit, self._clock())
         # The resourceVersion stops a former leader that still writes.
         patch = {"metadata": {"resourceVersion": seen.version}, "status": difference(seen.status, status)}
         try:

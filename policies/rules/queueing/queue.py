@@ -68,7 +68,7 @@ from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS
 from gpugate.policies.queueing.managed import Unmanaged, is_managed, why_unmanaged
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
-from gpugate.policies.workloads.kinds import QueuedKind
+from gpugate.policies.workloads.kinds import QueuedKind, WorkloadKind
 from gpugate.policies.workloads.metadata import (
     is_queued_with_owner,
     is_suspended_by_author,
@@ -104,19 +104,18 @@ class _Choice(NamedTuple):
     origin: str
 
 
+def _is_queued(kind: WorkloadKind, params: QueueParams) -> bool:
+    return kind.queued and (params.kinds is None or (kind.queued_as or kind.kind) in params.kinds)
+
+
 def _applies(workload: Workload) -> bool:
     return workload.kind.queued and not is_queued_with_owner(workload) and bool(workload.gpu_pod_sets())
-
-
-def _is_listed(workload: Workload, params: QueueParams) -> bool:
-    kind = workload.kind
-    return params.kinds is None or (kind.queued_as or kind.kind) in params.kinds
 
 
 def _is_queued_by_default(workload: Workload, params: QueueParams) -> bool:
     """Tell whether a workload that names no queue where Kueue reads it gets one."""
     if params.kinds is not None or params.required or params.queue_name or misplaced_queue_label(workload):
-        return _is_listed(workload, params)
+        return _is_queued(workload.kind, params)
     return not (workload.kind.serving or workload.is_pod())
 
 
@@ -183,7 +182,7 @@ def _why_not(workload: Workload, name: str, params: QueueParams, snapshot: Clust
 def check(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse a missing queue, and one that does not exist; warn of a queue without effect."""
     path = queue_path(workload)
-    if path is None or not _applies(workload) or not _is_listed(workload, params):
+    if path is None or not _applies(workload) or not _is_queued(workload.kind, params):
         return
     prebuilt = has_prebuilt_workload(workload, snapshot)
     if prebuilt or (prebuilt is None and snapshot.sync_state("workloads") is SyncState.NOT_GIVEN):
@@ -311,6 +310,7 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    refuses=_is_queued,
     needs=frozenset({*QUOTA_FACTS, "configurations", "limitranges", "namespaces", "runtimeclasses", "workloadpriorityclasses"}),
     reads=SCHEDULING_FIELDS | {"annotations", "labels"},
     writes=frozenset({"labels"}),

@@ -228,6 +228,8 @@ RULE = Rule(
     params=ReservedNodesParams,
     reasons=REASONS,
     check=check,
+    # Pods of a workload that requests an accelerator somewhere only get warnings.
+    refuses=lambda _kind, _params: False,
     needs=frozenset({"nodes"}),
     reads=frozenset(
         {"affinity", "annotations", "image", "nodeName", "nodeSelector", "priorityClassName", "serviceAccountName", "tolerations"}

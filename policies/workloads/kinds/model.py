@@ -306,6 +306,11 @@ class WorkloadKind:
         return self.suspend is not None and lookup(root, self.suspend) is True
 
     @property
+    def full_resource(self) -> str:
+        """The plural name with the group, as kubectl accepts it: ``jobs.batch``."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
     def is_pod(self) -> bool:
         """Whether an object of the kind is itself a pod."""
         return not self.group and self.resource == "pods"

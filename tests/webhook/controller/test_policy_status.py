@@ -9,6 +9,7 @@ import pytest
 
 from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.findings import Mode
+from gpugate.policies.policy.failing_closed import MOST_REGIONS
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
@@ -162,6 +163,30 @@ async def test_a_policy_that_binds_nothing_is_ready_and_says_why(policies: list[
     await cluster.gather()
     assert cluster.condition()["status"] == "True"
     assert cluster.condition()["message"].endswith(text)
+
+
+@pytest.mark.asyncio
+async def test_a_policy_lists_the_namespaces_in_which_it_is_enforced_and_webhooks_fail_open() -> None:
+    teams = [
+        gpu_policy(f"p{at:02}", uid=f"u{at}", mode="Enforce", match={"namespaceSelector": {"matchLabels": {f"team-{at}": "yes"}}})
+        for at in range(MOST_REGIONS + 1)
+    ]
+    cluster, last = Cluster(*teams), f"p{MOST_REGIONS:02}"
+    labelled = [{"metadata": {"name": name, "labels": {f"team-{MOST_REGIONS}": "yes"}}} for name in ("ours", "kube-system")]
+    cluster.store.replaced(NAMESPACES, [reducer_for(NAMESPACES)(one) for one in labelled])
+    cluster.store.publish()
+    await cluster.gather()
+    (left_open,) = cluster.status(last)["failsOpen"]
+    assert left_open["namespace"] == "ours"
+    assert {"pods", "jobs.batch", "jobs.batch.volcano.sh"} < set(left_open["kinds"])
+    assert cluster.condition(name=last)["message"].endswith(
+        "Webhooks fail open in 1 namespace in which it refuses objects, because the policies need too many label selectors."
+    )
+    assert all("failsOpen" not in cluster.status(name) for name in cluster.objects if name != last)
+    for name in list(cluster.objects)[:3]:
+        cluster.apply(gpu_policy(name, generation=2, mode="Enforce", failurePolicy="Ignore"))
+    await cluster.gather()
+    assert "failsOpen" not in cluster.status(last)
 
 
 @pytest.mark.asyncio

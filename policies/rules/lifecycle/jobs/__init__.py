@@ -86,6 +86,7 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    refuses=lambda kind, _params: kind.batch or kind.wraps is not None,
     reads=frozenset({"annotations", "labels"}),
     reads_user_set=frozenset({"backoffLimit", "podReplacementPolicy"}),
     writes=frozenset(

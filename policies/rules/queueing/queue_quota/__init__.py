@@ -70,6 +70,7 @@ RULE = Rule(
     params=QueueQuotaParams,
     reasons=REASONS,
     check=check,
+    refuses=lambda kind, _params: kind.queued,
     needs=frozenset(
         {
             *("clusterqueues", "cohorts", "configurations", "limitranges", "localqueues"),
