@@ -10,9 +10,9 @@ import enum
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.quantity import GIB
 
 LEGACY_GPU: Final = "alpha.kubernetes.io/nvidia-gpu"
@@ -47,7 +47,7 @@ _MIG: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?\d+g\.\d+gb(?:\.[a-z][a-z.
 _RENAMED: Final = re.compile(r"nvidia\.com/gpu(?:\.shared|-\d+g\.?\d+gb(?:\.shared)?)", re.ASCII)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def form_of(resource: str) -> Form | None:
     """Return the form of the devices of ``resource``; None if it is no accelerator."""
     if resource in _WHOLE:
@@ -72,13 +72,13 @@ LOOKS_LIKE: Final = r"gpu|cuda|gaudi|neuron|trainium|inferentia|mig[-._][0-9]|mi
 _LOOKS: Final = re.compile(LOOKS_LIKE, re.ASCII | re.IGNORECASE)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def may_be_accelerator(resource: str) -> bool:
     """Return whether ``resource`` looks like an accelerator, correctly spelled or not (the webhooks select by it)."""
     return "/" in resource and not resource.endswith("_monitoring") and _LOOKS.search(resource) is not None
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def taint_key(resource: str) -> str:
     """Return the taint key that usually keeps other pods off nodes with this accelerator.
 
@@ -107,7 +107,7 @@ _MISSPELLINGS: Final[dict[str, tuple[str, ...]]] = {
 _CORRECT: Final = {misspelling: name for name, misspellings in _MISSPELLINGS.items() for misspelling in misspellings}
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def suggestion(resource: str) -> str | None:
     """Return the correct name for a misspelled resource; None if the name looks correct."""
     if is_accelerator(resource) or resource in _MONITORING:

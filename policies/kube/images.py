@@ -1,8 +1,9 @@
 """Container image references, parsed as the container runtime parses them (``github.com/distribution/reference``)."""
 
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple
+
+from gpugate.policies.kube.memo import cached
 
 #: Default registry, repository prefix of single words in it, and tag of references with neither tag nor digest.
 _DEFAULT_REGISTRY: Final = "docker.io"
@@ -46,7 +47,7 @@ def read_image(written: str) -> Image | None:
     return _read(written) if len(written) <= _LONGEST else None
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _read(written: str) -> Image | None:
     first, slash, rest = written.partition("/")
     # example/app is docker.io/example/app: the first part is a registry only in these forms.

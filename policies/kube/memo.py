@@ -1,14 +1,53 @@
 """Remember results while the records and views of the snapshot that they depend on are the same objects."""
 
 from collections.abc import Callable, Hashable
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import signature
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 #: Maximum number of results under one name.
 _REMEMBERED: Final = 2048
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+#: Characters of the longest text whose result is cached: users may write texts of a megabyte where the API expects a name.
+LONGEST_TEXT: Final = 256
+
+
+class _ResultsByText(dict[Any, Any]):
+    """Results of a function of one text; looking up one that is known is a look into a dict."""
+
+    def __init__(self, function: Callable[[Any], Any], most: int) -> None:
+        super().__init__()
+        self._function, self._most = function, most
+
+    def __missing__(self, text: Any) -> Any:  # noqa: ANN401 - the argument and the result of the function
+        result = self._function(text)
+        if type(text) is not str or len(text) <= LONGEST_TEXT:
+            if len(self) >= self._most:
+                self.clear()
+            self[text] = result
+        return result
+
+
+def cached(most: int) -> Callable[[_Function], _Function]:
+    """Cache the results of a function of one text, or of several, for at most ``most`` of them, none above 256 characters."""
+
+    def decorate(function: _Function) -> _Function:
+        if len(signature(function).parameters) == 1:
+            return cast("_Function", _ResultsByText(function, most).__getitem__)
+        remembering = lru_cache(maxsize=most)(function)
+
+        @wraps(remembering)
+        def bounded(*args: Any) -> Any:  # noqa: ANN401 - the arguments and the result of the function
+            for text in args:
+                if type(text) is str and len(text) > LONGEST_TEXT:
+                    return function(*args)
+            return remembering(*args)
+
+        return cast("_Function", bounded)
+
+    return decorate
 
 
 def remembered(

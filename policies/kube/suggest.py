@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
+from gpugate.policies.kube.memo import cached
+
 #: Allowed edits by the maximum length of a part; a longer part may have ``_MOST_EDITS``.
 _ALLOWED_EDITS: Final = ((3, 0), (11, 1))
 _MOST_EDITS: Final = 2
@@ -63,7 +65,7 @@ def _part_apart(word: str, other: str) -> int | None:
     return edits if edits <= most else None
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _split(word: str) -> tuple[list[str], str]:
     """Return the parts of a word, and the word without its digits."""
     return _PARTS.split(word), _DIGITS.sub("", word)

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
+
+from gpugate.policies.kube.memo import cached
 
 #: Roles of nodes that run the cluster itself; administrators define other roles (``node-role.kubernetes.io/gpu``).
 NEVER_ROLES: Final = frozenset(
@@ -21,13 +22,13 @@ CPU_KEY: Final = "kubernetes.io/arch"
 NETWORK_KEYS: Final = "network.nvidia.com/"
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def is_never_tolerated(key: str, value: str) -> bool:
     """Return whether the taint is one of maintenance, shutdown or a node's condition."""
     return key in NEVER_ROLES or is_transient_taint(key, value)
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def names_accelerators(key: str, value: str = "") -> bool:
     """Return whether the key or the value of a taint or label contains a word for accelerators."""
     if not key or key.endswith(CPU_KEY) or key.startswith(NETWORK_KEYS):
@@ -35,14 +36,14 @@ def names_accelerators(key: str, value: str = "") -> bool:
     return not _ACCELERATOR_WORDS.isdisjoint(words_in(key, value))
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def marks_accelerators(key: str, value: str) -> bool:
     """Return whether the taint reserves its node for all accelerator pods."""
     never = is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words_in(key, value))
     return not never and names_accelerators(key, value)
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def dedicates_to_accelerators(key: str, value: str) -> bool:
     """Return whether the taint dedicates its node to accelerators in general: ``dedicated=gpu``."""
     if key.rpartition("/")[2] != "dedicated" or is_never_tolerated(key, value):
@@ -71,7 +72,7 @@ def words_in(*texts: str) -> set[str]:
     return {word.lower() for text in texts for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)}
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def is_transient_taint(key: str, value: str) -> bool:
     """Return whether the taint is one of maintenance, shutdown, start or a node's condition."""
     return key.startswith(_PREFIXES) or key.endswith(_SUFFIXES) or not _WORDS.isdisjoint(words_in(key, value))

@@ -7,10 +7,10 @@ container's memory limit; it may grow to the smallest of node allocatable, the p
 
 import posixpath
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.quantity import QuantityError, exact, whole
 from gpugate.policies.workloads.resources import NO_RESOURCES, ContainerResources, Fault, read_resources
 
@@ -57,14 +57,14 @@ NOT_READ: Final = SharedMemory({}, None, ())
 LONGEST_NAME: Final = 63
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def normal_path(written: str) -> str:
     """Return a mount path as the kernel sees it; the root becomes ``//``, since it is no parent of other mounts here."""
     normal = posixpath.normpath("/" + written.lstrip("/"))
     return "//" if normal == "/" else normal
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _contains(mount_path: str, directory: str) -> bool:
     """Return whether a mount path, in any spelling, is ``directory`` or a parent of it."""
     path = normal_path(mount_path)

@@ -19,6 +19,7 @@ from pydantic import Field
 from gpugate.policies.kube.accelerators import may_be_accelerator
 from gpugate.policies.kube.cel import UNIQUE
 from gpugate.policies.kube.fields import Object, lookup, mapping, mappings, sequence
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.names import MIRROR, REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
@@ -59,7 +60,7 @@ _KEEPING_OFF: Final = (None, "", "NoSchedule")
 _NODE_NAME: Final = ("fieldsV1", "f:spec", "f:nodeName")
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def is_device_file(path: str) -> bool:
     """Whether the host path is an accelerator's device file."""
     return _DEVICE_FILES.search(path) is not None

@@ -65,6 +65,8 @@ class Workload:
     gangs: int = field(init=False)
     is_whole: bool = field(init=False)
     _is_pod: bool = field(init=False)
+    #: The first ownerReference of a controller, empty without one; None before it was looked for. No rule changes owners.
+    _named_controller: Object | None = field(init=False, default=None)
     _gpu_pod_sets: list[PodSet] | None = field(init=False, default=None)
     #: The gang of these GPU pod sets and this declared size, for :func:`gpugate.policies.gangs.gang.pods_at_once`.
     known_gang: tuple[list[PodSet], int | None, Any] | None = field(init=False, default=None)
@@ -138,10 +140,11 @@ class Workload:
         metadata = self.root.get("metadata")
         if type(metadata) is dict and "ownerReferences" not in metadata:
             return None
-        for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
-            if owner.get("controller") is True:
-                return None if self.owner_doubt is not None and self.owner_doubt.rejects(owner) else owner
-        return None
+        if self._named_controller is None:
+            owners = mappings(self.metadata(), "ownerReferences", ("metadata",))
+            self._named_controller = next((owner for owner in owners if owner.get("controller") is True), {})
+        owner = self._named_controller
+        return None if not owner or (self.owner_doubt is not None and self.owner_doubt.rejects(owner)) else owner
 
     def owner_kind(self) -> WorkloadKind | None:
         """Return the kind of the controller that created the object; None if there is none, or gpugate does not know its kind."""

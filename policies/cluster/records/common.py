@@ -1,11 +1,11 @@
 """Readers for all kinds: names, labels, amounts, selectors, tolerations."""
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, sequence, string
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, unit_of
 
 _Key = TypeVar("_Key")
@@ -17,7 +17,7 @@ def frozen(items: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
     return MappingProxyType(dict(items))
 
 
-@lru_cache(maxsize=1 << 16)
+@cached(1 << 16)
 def shared_text(text: str) -> str:
     """Return ``text``, or an equal string seen before: thousands of objects share names of nodes and values of labels."""
     return text

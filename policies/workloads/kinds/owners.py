@@ -1,7 +1,7 @@
 """The kinds that may own workloads: which ownerReferences of a caller that is no known controller can be true.
 
 Sources: ``k8s.io/kubernetes`` 1.36 ``pkg/apis`` (the API groups of Kubernetes itself; a CustomResourceDefinition needs a group
-with a dot), and operators whose pods have such a controller: LeaderWorkerSet (``Pod``, of StatefulSets), vCluster (``Service``), and
+with a dot), and operators whose pods have such a controller: LeaderWorkerSet (``Pod``, of StatefulSets), vCluster (``Service``),
 
 - Spark: the driver pod, under the service account of its own spec, creates the executor pods, or StatefulSets of them, and is their
   controller (``Pod``; apache/spark ``BasicExecutorFeatureStep``, ``StatefulSetPodsAllocator``).
@@ -10,8 +10,8 @@ with a dot), and operators whose pods have such a controller: LeaderWorkerSet (`
   pod of a ``SparkConnect`` has that as its controller (``internal/controller/sparkconnect/reconciler.go``). A
   ``ScheduledSparkApplication`` controls nothing.
 - Flink, native: the JobManager, under ``serviceAccount`` of the ``FlinkDeployment``, creates the TaskManager pods; their
-  controller is the JobManager's ``Deployment`` (apache/flink ``Fabric8FlinkKubeClient.setOwnerReference``). Standalone: the operator
-  creates Deployments for both. A ``FlinkDeployment`` owns these Deployments but is not their controller (``flink.apache.org``;
+  controller is the JobManager's ``Deployment`` (apache/flink ``Fabric8FlinkKubeClient.setOwnerReference``). Standalone: the
+  operator creates Deployments for both. A ``FlinkDeployment`` owns these but does not control them (``flink.apache.org``;
   apache/flink-kubernetes-operator 1.15 ``AbstractFlinkResourceReconciler.setOwnerReference``, ``docs/operations/rbac.md``).
 """
 

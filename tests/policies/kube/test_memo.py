@@ -14,7 +14,7 @@ from gpugate.policies.cluster.kinds import CLUSTER_KINDS, fact_kind_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.framework.decision import Phase
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.kube.memo import keep, recall, remembered
+from gpugate.policies.kube.memo import LONGEST_TEXT, cached, keep, recall, remembered
 from gpugate.policies.queueing.budget import pod_fingerprint
 from gpugate.policies.workloads.kinds.model import PodSetSpec, WorkloadKind
 from gpugate.policies.workloads.open import open_workload
@@ -392,3 +392,16 @@ def test_what_rests_on_something_else_is_not_recalled() -> None:
     assert recall(memo, "sums", "key") is None
     keep(memo, "sums", None, 3)
     assert recall(memo, "sums", None) is None
+
+
+def test_results_for_long_texts_are_not_kept() -> None:
+    asked: list[str] = []
+
+    @cached(4)
+    def shouted(text: str) -> str:
+        asked.append(text)
+        return text.upper()
+
+    for text in ("a" * LONGEST_TEXT, "a" * (LONGEST_TEXT + 1)):
+        assert shouted(text) == shouted(text) == "A" * len(text)
+    assert [len(text) for text in asked] == [LONGEST_TEXT, LONGEST_TEXT + 1, LONGEST_TEXT + 1]

@@ -5,9 +5,9 @@ RCCL 2.21, which reads the same names; PyTorch 2.9 ("ProcessGroupNCCL Environmen
 CUDA programming guide 13, NVIDIA's MPS and container toolkit 1.18, OpenMP 6.0, UCX 1.19 and Gloo.
 """
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.suggest import closest_match
 
 CAPABILITIES: Final = "NVIDIA_DRIVER_CAPABILITIES"
@@ -193,7 +193,7 @@ class Replacement(NamedTuple):
     since: str = ""
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def replacement_for(name: str) -> Replacement | None:
     """Return the variable to set instead of ``name``; None if a library reads ``name``, or none has a similar name."""
     if name in _FORMER:

@@ -6,13 +6,13 @@ generations of labels; every release so far writes the older one, the newer exis
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU
 from gpugate.policies.kube.managers import has_kueue_marks
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.quantity import MIB, QuantityError, whole
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.gpu_selection.products import (
@@ -156,7 +156,7 @@ def memory_labels(resources: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(labels)) or (MEMORY_LABEL,)
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _parse(key: str, written: str, labels: Labels, memory: tuple[str, ...]) -> NodeRequirement | InvalidAnnotation:
     if key == GPU:
         return _parse_products(written, labels)

@@ -9,10 +9,10 @@ earlier drivers. Time-sliced GPUs have the suffix ``-SHARED``, slices under MIG'
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Final
 
 from gpugate.policies.kube.cel import LONGEST_LABEL
+from gpugate.policies.kube.memo import cached
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 _SHARED: Final = "-SHARED"
@@ -49,7 +49,7 @@ _PRODUCTS: Final = {
 _KNOWN: Final = {product: words for words, products in _PRODUCTS.items() for product in products.split()}
 
 
-@lru_cache(maxsize=2048)
+@cached(2048)
 def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in re.split(r"[-_ ]", text.lower()) if word)
 
@@ -62,7 +62,7 @@ _SHORT_NAMES: Final = sorted(
 )
 
 
-@lru_cache(maxsize=2048)
+@cached(2048)
 def _words_of(product: str) -> frozenset[str]:
     return _words(product) | frozenset(_KNOWN.get(product, "").split())
 

@@ -4,10 +4,10 @@ The labels are those of the kubelet and the cloud controllers of Kubernetes 1.36
 and GPU operator, of AMD's node labeller, and of the managed Kubernetes services of the large clouds.
 """
 
-from functools import lru_cache
 from typing import Final
 
 from gpugate.policies.kube.accelerators import may_be_accelerator
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.kube.taints import words_in
@@ -93,7 +93,7 @@ _SPEAKING: Final = frozenset({"gpu", "gpus", "accelerator", "accelerators", "nvi
 _KIND: Final = frozenset({"card", "class", "kind", "model", "name", "node", "product", "type"})
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def intended_label(key: str) -> str | None:
     """Return the known label that ``key``, an unknown one, stands for; None if there is none."""
     if key in WRITTEN or key in DEPRECATED or key.startswith(_OPEN):
@@ -104,19 +104,19 @@ def intended_label(key: str) -> str | None:
     return closest_match(key, WRITTEN) if lowered.startswith(_OWNED) else None
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def means_numa(key: str) -> bool:
     """Return whether a label is meant for the NUMA nodes of a machine, which no label of a node can tell apart."""
     return "numa" in words_in(key) or key.lower().endswith(("numanode", "numa-node", "numa_node"))
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def speaks_of_accelerators(key: str) -> bool:
     """Return whether a label or taint is about accelerators."""
     return may_be_accelerator(key) or not _SPEAKING.isdisjoint(words_in(key))
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def names_cards(key: str) -> bool:
     """Return whether a label means only "a GPU" or "this GPU model": ``accelerator``, ``gpu-type``."""
     words = words_in(key.rpartition("/")[2])

@@ -6,7 +6,6 @@ The formula's figures are the NUMA guide's. A GB is 10^9 bytes there and here: 7
 import re
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -15,6 +14,7 @@ from pydantic import Field
 from gpugate.policies.framework.params import Params
 from gpugate.policies.gangs.gang import pods_at_once
 from gpugate.policies.kube.fields import whole_number
+from gpugate.policies.kube.memo import cached
 from gpugate.policies.kube.quantity import QuantityError, show_bytes, whole
 from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.pod_set import PodSet
@@ -129,7 +129,7 @@ def vram_statement(workload: Workload) -> VramStatement | None:
     return _read_model(written, workload.annotation(PRECISION), workload.annotation(SPLIT))
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _read_vram(written: str) -> VramStatement:
     problem = f"{written!r} is not above zero"
     try:
@@ -140,7 +140,7 @@ def _read_vram(written: str) -> VramStatement:
     return VramStatement(problem=AnnotationProblem(VRAM, problem, f"Write {VRAM}: 40Gi for 40Gi on each GPU, or remove it."))
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _read_model(parameters: str, precision: str | None, split: str | None) -> VramStatement:
     count = _COUNT.fullmatch(parameters) if len(parameters) <= _LONGEST else None
     number = Fraction(count[1]) * _UNITS[count[2].upper()] if count else Fraction(0)
