@@ -19,12 +19,12 @@ class _ResultsByText(dict[Any, Any]):
 
     def __init__(self, function: Callable[[Any], Any], most: int) -> None:
         super().__init__()
-        self._function, self._most = function, most
+        self._function, self.most = function, most
 
     def __missing__(self, text: Any) -> Any:  # noqa: ANN401 - the argument and the result of the function
         result = self._function(text)
         if type(text) is not str or len(text) <= LONGEST_TEXT:
-            if len(self) >= self._most:
+            if len(self) >= self.most:
                 self.clear()
             self[text] = result
         return result

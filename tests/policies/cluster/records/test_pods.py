@@ -67,4 +67,4 @@ def test_equal_texts_and_groups_of_pods_are_kept_once() -> None:
 
 
 def test_shared_texts_are_bounded() -> None:
-    assert shared_text.__wrapped__.cache_info().maxsize == 1 << 16
+    assert results_of(shared_text).most == 1 << 16
