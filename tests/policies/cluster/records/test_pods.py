@@ -15,6 +15,7 @@ from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import limited_memory_of, pod_requests
+from tests.shared.caches import results_of
 
 _AMOUNTS = st.sampled_from([None, "1", "250m", "1Gi", 2, "bad"])
 _RESOURCES = st.one_of(
