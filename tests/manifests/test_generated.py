@@ -106,7 +106,7 @@ def test_every_field_is_described_with_its_default() -> None:
         fields = schema()["properties"]["spec"]["properties"]["rules"]["properties"][rule.id]["properties"]
         assert all(field["description"] for field in fields.values())
     memory = schema()["properties"]["spec"]["properties"]["rules"]["properties"]["host-memory"]["properties"]
-    assert memory["memoryPerAccelerator"]["description"].endswith("Default: 32Gi.")
+    assert memory["defaultLimits"]["description"].endswith("Default: WhenNodesAgree.")
 
 
 def test_exemptions_name_rules_that_there_are() -> None:
@@ -169,12 +169,12 @@ def test_text_is_plain_where_nobody_looks() -> None:
     text = run()
     assert "\x1b" not in text
     assert "host-memory: " in text
-    assert "  memoryPerAccelerator (quantity) = 32Gi: " in text
+    assert "  nodeReserve (number) = 0.1: " in text
 
 
 def test_json_has_defaults_as_values() -> None:
     rules = {one["id"]: one for one in json.loads(run("--format", "json"))}
     defaults = {one["name"]: one["default"] for one in rules["host-memory"]["parameters"]}
-    assert defaults["defaultLimits"] is True
-    assert defaults["memoryPerAccelerator"] == "32Gi"
+    assert defaults["defaultLimits"] == "WhenNodesAgree"
+    assert defaults["memoryPerAccelerator"] is None
     assert defaults["mode"] is None

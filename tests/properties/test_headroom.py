@@ -156,7 +156,7 @@ def some_bounds(draw: st.DrawFn) -> list[Object]:
 
 
 @cache
-def _clusters() -> st.SearchStrategy[ClusterSnapshot]:
+def clusters() -> st.SearchStrategy[ClusterSnapshot]:
     return st.builds(lambda nodes, bounds: snapshot_from_objects([*nodes, *bounds]), some_nodes(), some_bounds())
 
 
@@ -187,7 +187,7 @@ def _assert_not_made_impossible(root: Object, bound: tuple[BoundRule, ...], snap
     assert decided(again, bound, snapshot=snapshot).patch == []
 
 
-@given(some_workloads(), _rules(), _clusters())
+@given(some_workloads(), _rules(), clusters())
 @_MANY
 def test_what_gpugate_puts_in_never_makes_an_object_impossible(
     root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot

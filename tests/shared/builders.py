@@ -66,9 +66,18 @@ def policy(name: str = "test", **spec: Any) -> Policy:
     return parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
 
 
+#: Parameters by which rules edit resources of every workload, also where no nodes are known.
+AMOUNTS: dict[str, Object] = {
+    "host-memory": {"memoryPerAccelerator": "32Gi"},
+    "numa": {"guaranteed": "Always", "cpuPerAccelerator": "4"},
+}
+
+
 def bind(rules: Object | None = None, **spec: Any) -> tuple[BoundRule, ...]:
-    """What one policy binds for an object without labels."""
-    return PolicySet([policy(rules=rules or {}, **spec)]).bind({}, {})
+    """What one policy binds for an object without labels; it names amounts of memory and CPU, and alignment."""
+    rules = rules or {}
+    named = {rule: amounts | rules.get(rule, {}) for rule, amounts in AMOUNTS.items() if rule in rules or "mode" in spec}
+    return PolicySet([policy(rules=rules | named, **spec)]).bind({}, {})
 
 
 def every_rule(mode: str = "Enforce") -> tuple[BoundRule, ...]:

@@ -421,7 +421,7 @@ def test_what_the_user_takes_over_leaves_the_record() -> None:
 
 
 def test_a_variable_that_the_user_sets_now_is_not_doubled() -> None:
-    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}, "guaranteed": False}})
+    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}, "guaranteed": "Never"}})
     git = templated("Deployment", container(env=[{"name": "A", "value": "1"}]))
     live = clone(git)
     decided(live, bound)
@@ -431,7 +431,7 @@ def test_a_variable_that_the_user_sets_now_is_not_doubled() -> None:
 
 
 def test_a_list_that_git_states_no_longer_is_made_anew() -> None:
-    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}, "guaranteed": False}})
+    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}, "guaranteed": "Never"}})
     live = templated("Deployment", container(env=[{"name": "A", "value": "1"}]))
     decided(live, bound)
     root, _ = _updated(templated("Deployment", container()), live, bound)

@@ -64,7 +64,7 @@ def _seen(root: Object) -> Object:
 
 
 def _quota(memory: str, used: str = "0", **spec: Any) -> Object:
-    hard = {"requests.memory": memory}
+    hard = {"requests.memory": memory, "requests.nvidia.com/gpu": "1"}
     status = {"hard": hard, "used": {"requests.memory": used}}
     return {"kind": "ResourceQuota", "metadata": {"name": "quota", **_TEAM}, "spec": {"hard": hard, **spec}, "status": status}
 
@@ -338,7 +338,7 @@ def test_what_a_pod_is_raised_to_decides_on_what_stands_in_the_way() -> None:
     quota = _quota("400Gi")
     quota["spec"]["hard"]["requests.cpu"] = quota["status"]["hard"]["requests.cpu"] = "8"
     quota["spec"]["scopes"] = ["NotTerminating"]
-    bounds = [bind({"numa": {"maxCpuPerAccelerator": most}}, mode="Enforce") for most in ("4", "12")]
+    bounds = [bind({"numa": {"cpuPerAccelerator": most}}, mode="Enforce") for most in ("4", "12")]
     alone = [_answer(root, _facts(SnapshotBuilder(), [quota]), bound) for bound in bounds]
     assert alone[0] != alone[1]
     snapshot = _facts(SnapshotBuilder(), [quota])

@@ -74,7 +74,8 @@ def test_without_quota_limit_range_or_queue_nothing_but_nodes_bounds_a_pod() -> 
 
 @pytest.mark.parametrize(("memory", "text"), [(32, ""), (33, "33Gi of requests.memory > 32Gi, the maximum per pod")])
 def test_a_quota_is_shared_by_all_pods(memory: int, text: str) -> None:
-    snapshot = snapshot_from_objects([_quota({"requests.memory": "96Gi"}, {"requests.memory": "90Gi"})])
+    quota = _quota({"requests.memory": "96Gi", "requests.nvidia.com/gpu": "3"}, {"requests.memory": "90Gi"})
+    snapshot = snapshot_from_objects([quota])
     found = _stands_in_the_way(templated("Deployment", container(memory="8Gi"), replicas=3), snapshot, memory)
     assert found.startswith(text)
     assert bool(found) == bool(text)
@@ -82,7 +83,8 @@ def test_a_quota_is_shared_by_all_pods(memory: int, text: str) -> None:
 
 @pytest.mark.parametrize(("memory", "fits"), [(20, True), (21, False)])
 def test_a_pod_has_what_is_left_of_a_quota_now_less_what_is_in_flight(memory: int, fits: bool) -> None:
-    snapshot = snapshot_from_objects([_quota({"requests.memory": "96Gi"}, {"requests.memory": "66Gi"})])
+    gpus = "requests.nvidia.com/gpu"
+    snapshot = snapshot_from_objects([_quota({"requests.memory": "96Gi", gpus: "4"}, {"requests.memory": "66Gi", gpus: "3"})])
     snapshot.in_flight.add("u", Admitted("Pod", "team-a", "other", 1, "", None, {"memory": 10 * GIB}))
     assert (_stands_in_the_way(pod(container(memory="8Gi")), snapshot, memory) == "") is fits
 
@@ -101,17 +103,50 @@ def test_a_quota_of_other_pods_is_no_bound() -> None:
 
 def test_nodes_that_hold_the_pod_as_it_is_hold_it_still() -> None:
     snapshot = snapshot_from_objects([node("small", memory="64Gi"), node("large", memory="1000Gi")])
-    assert _stands_in_the_way(pod(container(memory="8Gi")), snapshot, 64) == ""
-    assert _stands_in_the_way(pod(container(memory="8Gi")), snapshot, 65) == "it would no longer fit small nodes"
-    assert _stands_in_the_way(pod(container(memory="100Gi")), snapshot, 1000) == ""
+    whole_node = pod(container(gpus=8, memory="8Gi"))
+    assert _stands_in_the_way(whole_node, snapshot, 64) == ""
+    assert _stands_in_the_way(whole_node, snapshot, 65) == "an empty small node holds the pod as it is: 65Gi of memory > 64Gi"
+    assert _stands_in_the_way(pod(container(gpus=8, memory="100Gi")), snapshot, 1000) == ""
+
+
+def test_nodes_that_hold_several_pods_hold_as_many_still() -> None:
+    snapshot = snapshot_from_objects([node("n", memory="512Gi", cpu="63")])
+    assert _stands_in_the_way(pod(container(memory="32Gi")), snapshot, 64) == ""
+    found = _stands_in_the_way(pod(container(memory="32Gi")), snapshot, 65)
+    assert found == "an empty n node holds 8 of these pods as they are: 8 x 65Gi = 520Gi of memory > 512Gi"
+    assert "8 x 8 = 64 of cpu > 63" in _stands_in_the_way(pod(container(memory="32Gi")), snapshot, 32, 8000)
+
+
+def test_a_quota_holds_as_many_pods_as_before_whatever_their_number() -> None:
+    snapshot = snapshot_from_objects([_quota({"requests.memory": "96Gi"})])
+    assert _stands_in_the_way(templated("Deployment", container(memory="8Gi"), replicas=3), snapshot, 8) == ""
+    assert "for the 12 pods that it can hold" in _stands_in_the_way(
+        templated("Deployment", container(memory="8Gi"), replicas=3), snapshot, 9
+    )
+
+
+def test_what_others_leave_of_a_quota_holds_as_many_pods_of_a_new_object_as_before() -> None:
+    gpus = "requests.nvidia.com/gpu"
+    snapshot = snapshot_from_objects([_quota({"requests.memory": "96Gi", gpus: "4"}, {"requests.memory": "64Gi"})])
+    new = templated("Deployment", container(memory="8Gi"), replicas=3)
+    assert "for the 4 pods that it can hold now" in _stands_in_the_way(new, snapshot, 9)
+    new["metadata"]["resourceVersion"] = "1"
+    assert _stands_in_the_way(new, snapshot, 24) == ""
 
 
 def _queue(flavors: list[tuple[str, str, str]]) -> list[Object]:
     offers = [
-        {"name": name, "resources": [{"name": "memory", "nominalQuota": memory}, {"name": "cpu", "nominalQuota": cpu}]}
+        {
+            "name": name,
+            "resources": [
+                {"name": "memory", "nominalQuota": memory},
+                {"name": "cpu", "nominalQuota": cpu},
+                {"name": "nvidia.com/gpu", "nominalQuota": "2"},
+            ],
+        }
         for name, memory, cpu in flavors
     ]
-    groups = [{"coveredResources": ["memory", "cpu"], "flavors": offers}]
+    groups = [{"coveredResources": ["memory", "cpu", "nvidia.com/gpu"], "flavors": offers}]
     return [
         {"kind": "LocalQueue", "metadata": {"name": "q", "namespace": "team-a"}, "spec": {"clusterQueue": "c"}},
         {"kind": "ClusterQueue", "metadata": {"name": "c"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}},

@@ -229,7 +229,7 @@ def test_a_part_is_not_refused_and_has_no_gang_or_queue_of_its_own(child: str) -
 
 
 def test_a_part_is_not_refused_for_what_its_owner_states_either() -> None:
-    bound = bind({"numa": {"cpuPerAccelerator": "6", "onGitConflict": "Refuse"}}, mode="Enforce")
+    bound = bind({"numa": {"guaranteed": "Always", "cpuPerAccelerator": "6", "onGitConflict": "Refuse"}}, mode="Enforce")
     child = CHILDREN["RayCluster of a RayJob"]()
     for pods in pods_of(child):
         pods.spec["containers"][0]["resources"]["limits"]["cpu"] = "7500m"
