@@ -152,7 +152,9 @@ def _declares_gang(workload: Workload, gang: Gang) -> bool:
     """Return whether the kind or an annotation declares ``gang``, or all its pods name a pod group."""
     if all(part.kind.starts_together for part in gang.parts):
         return True
-    return any(workload.annotation(key) not in {None, "", "false"} for key in _DECLARING) or all(group_of(part) is not None for part in gang.parts)
+    return any(workload.annotation(key) not in {None, "", "false"} for key in _DECLARING) or all(
+        group_of(part) is not None for part in gang.parts
+    )
 
 
 def pods_at_once(workload: Workload) -> Gang | None:

@@ -16,7 +16,6 @@ from gpugate.policies.gangs.gang import declared_size, gang_of, guaranteed_count
 from gpugate.policies.kube.fields import Object, lookup, whole_number
 from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.scheduling.pod_resources import NO_CHANGES, Changes, defaults_for, filled, overhead_of, resolved_resources
-from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import add_up, pod_level
 from gpugate.policies.workloads.workload import Workload
