@@ -116,6 +116,7 @@ class SnapshotBuilder:
             known=frozen(known),
             stale=frozen(stale or {}),
             offered=self._offered,
+            autoscaled=self._nodes.are_autoscaled,
             served=self.served,
             in_flight=self.in_flight,
             kueue_workloads=self.kueue_workloads,

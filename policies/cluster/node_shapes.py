@@ -77,12 +77,13 @@ def _values_of(counts: Mapping[str, int], nodes: int) -> frozenset[str | None]:
 class NodeShapeIndex:
     """The shapes of the nodes that have accelerators."""
 
-    __slots__ = ("_groups", "_nodes", "_shapes", "_topologies")
+    __slots__ = ("_autoscaled", "_groups", "_nodes", "_shapes", "_topologies")
 
     def __init__(self) -> None:
         #: Group (None without accelerators) and record of each node.
         self._nodes: dict[str, tuple[_Group | None, Node]] = {}
         self._groups: dict[Any, _Group] = {}
+        self._autoscaled: set[str] = set()
         self._topologies: dict[str, NodeTopology] = {}
         self._shapes: tuple[NodeShape, ...] | None = ()
 
@@ -94,8 +95,11 @@ class NodeShapeIndex:
             if not group.nodes:
                 del self._groups[group.key]
             self._shapes = None
+        self._autoscaled.discard(name)
         if node is None:
             return
+        if node.autoscaled:
+            self._autoscaled.add(name)
         if name in self._topologies:
             node = node._replace(topology=self._topologies[name])
         group = None
@@ -115,6 +119,11 @@ class NodeShapeIndex:
             self._topologies[name] = topology
         if name in self._nodes:
             self.put(name, self._nodes[name][1]._replace(topology=None))
+
+    @property
+    def are_autoscaled(self) -> bool:
+        """Whether a node, with accelerators or without, shows signs of an autoscaler."""
+        return bool(self._autoscaled)
 
     def shapes(self) -> tuple[NodeShape, ...]:
         """Return the shapes, largest group first, then by name; the identical tuple until a node changes."""

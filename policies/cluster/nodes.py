@@ -73,6 +73,19 @@ def _zone_of(zone: Object) -> Zone:
     return Zone(str(zone.get("name") or ""), frozen(amounts))
 
 
+#: Labels of nodes that an autoscaler creates for pending pods (Karpenter; GKE's flex-start and queued provisioning).
+_AUTOSCALED: Final = frozenset(
+    {
+        *("karpenter.sh/nodepool", "karpenter.sh/provisioner-name"),
+        *("cloud.google.com/gke-flex-start", "cloud.google.com/gke-queued"),
+    }
+)
+#: A part of the taints of the Cluster Autoscaler (``ToBeDeletedByClusterAutoscaler``, ``DeletionCandidateOfClusterAutoscaler``).
+_CLUSTER_AUTOSCALER: Final = "ClusterAutoscaler"
+#: Prefixes of the annotations by which both autoscalers, or their users, mark nodes (``scale-down-disabled``).
+_AUTOSCALER_ANNOTATIONS: Final = ("cluster-autoscaler.kubernetes.io/", "karpenter.sh/")
+
+
 class Node(NamedTuple):
     """A node, reduced to what decisions read.
 
@@ -82,6 +95,7 @@ class Node(NamedTuple):
         devices: extended resources with a count above zero.
         topology: its NUMA zones; None if unknown.
         extra: allocatable ephemeral storage and huge pages in bytes, as far as stated.
+        autoscaled: whether it shows signs of an autoscaler.
     """
 
     name: str
@@ -92,6 +106,7 @@ class Node(NamedTuple):
     devices: Mapping[str, int]
     topology: NodeTopology | None = None
     extra: Mapping[str, int] = NO_AMOUNTS
+    autoscaled: bool = False
 
     @property
     def has_accelerators(self) -> bool:
@@ -116,14 +131,20 @@ def node_of(obj: Object) -> Node:
         for name in sorted({*allocatable, *capacity})
         if "/" in name
     }
+    labels, taints = labels_of(metadata), taints_in(mapping(obj, "spec", ()), "taints", ("spec",))
     return Node(
         name=name_of(metadata),
-        labels=labels_of(metadata),
-        taints=taints_in(mapping(obj, "spec", ()), "taints", ("spec",)),
+        labels=labels,
+        taints=taints,
         memory=max(0, amount_of(allocatable.get("memory"), "memory") or 0),
         cpu=max(0, amount_of(allocatable.get("cpu"), "cpu") or 0),
         devices=frozen({name: count for name, count in devices.items() if count > 0}),
         extra=_extra(allocatable),
+        autoscaled=(
+            not _AUTOSCALED.isdisjoint(labels)
+            or any(_CLUSTER_AUTOSCALER in taint.key for taint in taints)
+            or any(str(key).startswith(_AUTOSCALER_ANNOTATIONS) for key in mapping(metadata, "annotations", ("metadata",)))
+        ),
     )
 
 

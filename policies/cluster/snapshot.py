@@ -46,6 +46,7 @@ class SyncState(enum.Enum):
 #: A member of an enum is looked up with less work by a name of its own: rules ask many times in a review.
 _NOT_GIVEN: Final = SyncState.NOT_GIVEN
 _EMPTY: Final[Mapping[Any, Any]] = frozen({})
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def _none() -> Mapping[Any, Any]:
@@ -71,6 +72,7 @@ class ClusterSnapshot:
         kueue: Kueue's own Configuration; None if unknown.
         known: sync state of each kind, by its resource name as in :data:`gpugate.policies.cluster.kinds.CLUSTER_KINDS`.
         stale: age in whole minutes of the kinds whose watch is broken.
+        autoscaled: whether a node shows signs of an autoscaler: it may add nodes, of pools that have none now.
         offered: every extended resource that some accelerator node has.
         usage: GPU utilisation of workloads; None except in an audit with Prometheus.
         served: the kinds that the cluster serves; None if unknown.
@@ -103,6 +105,7 @@ class ClusterSnapshot:
     kueue: KueueConfiguration | None = None
     known: Mapping[str, SyncState] = field(default_factory=_none)
     stale: Mapping[str, int] = field(default_factory=_none)
+    autoscaled: bool = False
     offered: frozenset[str] = frozenset()
     usage: Usage | None = None
     served: ServedKinds | None = None
@@ -113,6 +116,13 @@ class ClusterSnapshot:
     def sync_state(self, resource: str) -> SyncState:
         """Return the sync state of ``resource`` (a plural name: ``nodes``)."""
         return self.known.get(resource, _NOT_GIVEN)
+
+    @property
+    def served_by_claims(self) -> frozenset[str]:
+        """Extended resources that a DeviceClass serves (``spec.extendedResourceName``, on by default in Kubernetes 1.36)."""
+        if not self.device_classes:
+            return _NO_NAMES
+        return frozenset(served for record in self.device_classes.values() if (served := record.extended_resource))
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of namespace ``name``; just its name label if it is unknown."""

@@ -10,11 +10,13 @@ from gpugate.policies.findings import Finding, Level, aged, judge
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, RuleFailure
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
-from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
 from gpugate.policies.workloads.kinds import CONTROLLERS
+from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.transition import Transition, semantically_equal
 from gpugate.policies.workloads.workload import Workload
 
+#: The switch of a CronJob that stops its schedule.
+_SCHEDULE_SUSPENDED: Final[Path] = ("spec", "suspend")
 _TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
 
 
@@ -48,7 +50,7 @@ def check_all(
             findings = [finding.as_denial() for finding in known] if refuses else known
             if regressions is not None and _denies(findings):
                 findings = regressions.only(binding, findings)
-            findings = _relax(findings, workload, snapshot)
+            findings = _relax(findings, workload, binding, snapshot)
             if _denies(findings):
                 findings = _unless_mended(findings, workload, binding, snapshot, guard, twin)
         except MalformedError:
@@ -139,6 +141,8 @@ class _Regressions:
         root, old = self._transition.after.root, self._transition.old
         measures: dict[tuple[str, object], int] = {}
         for finding in binding.findings(self._before, self._snapshot):
+            if _is_parked(finding, self._before):
+                continue
             if finding.level is Level.DENY or (binding.deny_on_unknown and finding.level is Level.UNKNOWN and self._only_metadata):
                 key = (finding.reason, named_path(old, finding.path))
                 measures[key] = max(finding.measure, measures.get(key, 0))
@@ -180,21 +184,36 @@ class _Regressions:
         return any(finding.path[: len(path)] == path for path in self._unchanged)
 
 
-def _relax(findings: list[Finding], workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
+def _relax(findings: list[Finding], workload: Workload, binding: BoundRule, snapshot: ClusterSnapshot) -> list[Finding]:
     """Return ``findings``; those that rest on today's nodes are warnings if the pods may run on other nodes.
 
+    So are those that rest on any fact of the cluster, about pods of which the object creates none now.
     All are warnings in the template of a child (a JobSet's Job): its owner was admitted and would wait for it, and its pods are
     reviewed themselves.
     """
     if workload.is_template() and workload.is_child():
         return [finding.as_warning() for finding in findings]
+    findings = [finding.as_warning() if _is_parked(finding, workload) else finding for finding in findings]
     denied = any(finding.level is Level.DENY and "nodes" in finding.rests_on for finding in findings)
-    if not denied or not _may_run_elsewhere(workload, snapshot):
+    if not denied or not _may_run_elsewhere(workload, binding, snapshot):
         return findings
     return [finding.as_warning() if "nodes" in finding.rests_on else finding for finding in findings]
 
 
-def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
+def _is_parked(finding: Finding, workload: Workload) -> bool:
+    """Tell whether ``finding`` rests on the cluster and the object creates no such pods now: scaled to 0, or suspended by a user.
+
+    Kueue suspends the workloads of its queues until it admits them.
+    """
+    if workload.is_pod() or not finding.rests_on:
+        return False
+    is_suspended = workload.kind.is_suspended(workload.root) and queue_label(workload) is None
+    if is_suspended or (workload.kind.scheduled and lookup(workload.root, _SCHEDULE_SUSPENDED) is True):
+        return True
+    return any(pods.count == 0 and finding.path[: len(pods.path)] == pods.path for pods in workload.pod_sets)
+
+
+def _may_run_elsewhere(workload: Workload, binding: BoundRule, snapshot: ClusterSnapshot) -> bool:
     """Tell whether the pods may run on nodes that are not known: of another cluster, or made by an autoscaler."""
     manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
     if type(manager) is str and manager not in CONTROLLERS:
@@ -202,7 +221,8 @@ def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
     queue = cluster_queue_of(workload, snapshot)
     if queue is not None and queue.checked:
         return True
-    return are_autoscaled(shape for pods in workload.gpu_pod_sets() for shape in node_candidates(pods, snapshot).matching)
+    # A pool without nodes now is unseen, so every node of the cluster counts.
+    return binding.autoscaler == "Present" or (binding.autoscaler == "Detect" and snapshot.autoscaled)
 
 
 def record_failure(decision: Decision, binding: BoundRule, error: Exception) -> None:

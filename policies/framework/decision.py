@@ -39,6 +39,7 @@ class BoundRule(NamedTuple):
         exemptable: whether workloads may be exempt from it.
         deny_on_git_conflict: whether an edit that is withheld for Git is a denial, not a warning.
         deny_on_unknown: whether a check that lacks current facts about the cluster is a denial, not a warning.
+        autoscaler: whether an autoscaler may add nodes: ``Present``, ``Absent``, or ``Detect`` by the nodes.
         generation: the generation of that policy.
         needs_end: whether an exemption must have an end.
         longest_days: how many days ahead an exemption may end at most; 0 for any number.
@@ -52,6 +53,7 @@ class BoundRule(NamedTuple):
     exemptable: bool = False
     deny_on_git_conflict: bool = False
     deny_on_unknown: bool = False
+    autoscaler: str = "Detect"
     generation: int = 0
     needs_end: bool = False
     longest_days: int = 0

@@ -136,6 +136,7 @@ def bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
             exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
             deny_on_git_conflict=chosen.on_git_conflict == "Refuse",
             deny_on_unknown=chosen.on_unknown == "Refuse",
+            autoscaler=spec.autoscaler,
             generation=policy.generation,
             needs_end=spec.exemptions.needs_end,
             longest_days=spec.exemptions.longest_days or 0,

@@ -224,6 +224,9 @@ class PolicySpec(Params):
     """From which rules workloads may be exempt."""
     controller_identities: Annotated[tuple[ControllerIdentity, ...], *UNIQUE] = ()
     """User names of operators that create pods or workloads with an owner, besides kube-controller-manager's own."""
+    autoscaler: Literal["Detect", "Present", "Absent"] = "Detect"
+    """Whether an autoscaler may add nodes, also to pools that have none now: then what no known node can hold is a warning.
+    Detect looks for marks of Karpenter, of the Cluster Autoscaler and of GKE's provisioning on the nodes."""
     rules: RuleSettings = Field(default_factory=RuleSettings)
     """Settings by rule id."""
 

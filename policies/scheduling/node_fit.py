@@ -42,12 +42,11 @@ def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> Pod
 
 def _resolve(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
     requests = resolved_resources(pods, snapshot, namespace).requests
-    claimed = {device_class.extended_resource for device_class in snapshot.device_classes.values()}
     others = {
         name: amount
         for name, amount in sorted(requests.items())
         if amount > 0
-        and name not in {"memory", "cpu", *claimed}
+        and name not in {"memory", "cpu", *snapshot.served_by_claims}
         and not is_accelerator(name)
         and ("/" not in name or name in snapshot.offered)
     }

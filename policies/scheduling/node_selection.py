@@ -149,8 +149,13 @@ def hands_out_shares(shape: NodeShape) -> bool:
 
 
 def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
-    """Return the node candidates of ``pods``, stored in the snapshot by accelerators and node selectors."""
+    """Return the node candidates of ``pods``, stored in the snapshot by accelerators and node selectors.
+
+    There are none for devices that a DeviceClass serves: these may be in ResourceSlices, on nodes whose counts do not show them.
+    """
     accelerators = pods.totals.accelerators
+    if not snapshot.served_by_claims.isdisjoint(accelerators):
+        accelerators = {}
     key: tuple[Hashable, ...] | None = None
     runtime: RuntimeClass | None = None
     if snapshot.shapes and accelerators:
@@ -224,17 +229,3 @@ def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
         shapes = tolerated_shapes(pods, chosen.matching, chosen.runtime)
         keep(chosen.memo, "open", key, shapes)
     return shapes
-
-
-#: Labels of nodes that an autoscaler creates for pending pods, of any size (Karpenter; GKE's flex-start and queued provisioning).
-_AUTOSCALED: Final = (
-    "karpenter.sh/nodepool",
-    "karpenter.sh/provisioner-name",
-    "cloud.google.com/gke-flex-start",
-    "cloud.google.com/gke-queued",
-)
-
-
-def are_autoscaled(shapes: Iterable[NodeShape]) -> bool:
-    """Return whether an autoscaler created some of these nodes, so it may add nodes, also of other shapes."""
-    return any(key in shape.labels for shape in shapes for key in _AUTOSCALED)

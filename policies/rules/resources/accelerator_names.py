@@ -108,7 +108,7 @@ def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterS
     for pods in workload.pod_sets:
         for container in pods.containers:
             if not container.stated.is_plain:
-                provided = snapshot.offered.union(params.served)
+                provided = snapshot.offered.union(params.served, snapshot.served_by_claims)
                 for name in container.stated.extended:
                     yield from _check_name(container, name, provided)
                     yield from _check_counts(container, name)
@@ -117,7 +117,7 @@ def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterS
         if not synced or snapshot.offered.issuperset(pods.totals.accelerators):
             continue
         absent = set(pods.totals.accelerators) - snapshot.offered
-        for name in sorted(absent.difference(params.served, {LEGACY_GPU})):
+        for name in sorted(absent.difference(params.served, snapshot.served_by_claims, {LEGACY_GPU})):
             offered = ", ".join(sorted(filter(is_accelerator, snapshot.offered.union(params.served)))) or "no accelerator at all"
             yield Finding(
                 "NotOffered",
@@ -220,7 +220,7 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
-    needs=frozenset({"nodes"}),
+    needs=frozenset({"deviceclasses", "nodes"}),
     reads=SCHEDULING_FIELDS,
     writes=frozenset({"resources"}),
     documentation=__doc__,

@@ -79,9 +79,11 @@ def test_what_rests_on_facts_that_are_out_of_date_is_not_known() -> None:
     builder.replace("resourcequotas", {("team-a", one.name): one for one in given.quotas["team-a"]})
     known = dict.fromkeys(("clusterqueues", "localqueues", "resourcequotas"), SyncState.SYNCED)
     for stale, wanted in (({}, Severity.DENY), ({"clusterqueues": 7, "resourcequotas": 7}, Severity.UNKNOWN)):
-        findings = decided(_job(5, 8), _BOUND, snapshot=builder.snapshot(known, stale)).findings
+        job = _job(5, 8)
+        job["metadata"]["annotations"] = {"gpugate.io/gang-size": "5"}
+        findings = decided(job, _BOUND, snapshot=builder.snapshot(known, stale)).findings
         assert {(one.rule, one.finding.reason, one.severity) for one in findings} == {
-            ("namespace-limits", "QuotaNeverFits", wanted),
+            ("namespace-limits", "QuotaSplitsGang", wanted),
             ("queue-quota", "QuotaNeverFits", wanted),
         }
 

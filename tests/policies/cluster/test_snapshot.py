@@ -158,7 +158,7 @@ def test_what_nobody_exported_is_not_given_and_what_is_there_is_synced() -> None
 def test_nodes_that_are_still_on_their_way_make_findings_unknown(rule: str) -> None:
     snapshot = snapshot_from_objects([], {"nodes": SyncState.PENDING})
     job = templated("Job", container(gpus=3), parallelism=4, completions=4)
-    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    job["metadata"] |= {"labels": {"kueue.x-k8s.io/queue-name": "q"}, "annotations": {"gpugate.io/gang-size": "4"}}
     assert reasons(decided(job, bind({rule: {}}), snapshot=snapshot)) == [(rule, "NodesUnknown", "unknown")]
 
 

@@ -592,6 +592,7 @@ def test_the_scheduling_group_of_a_template_is_given_back() -> None:
     git = _job()
     git["metadata"]["name"] = "train"
     git["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+    git["metadata"].setdefault("annotations", {})["gpugate.io/gang-name"] = "w"
     live = clone(git)
     decided(live, bound, snapshot=_QUEUES)
     assert live["spec"]["template"]["spec"]["schedulingGroup"]

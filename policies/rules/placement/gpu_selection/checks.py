@@ -5,7 +5,7 @@ from typing import Final
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.fields import Path, mapping
 from gpugate.policies.kube.quantity import GIB
 from gpugate.policies.rules.placement.gpu_selection.mutate import (
@@ -24,7 +24,7 @@ from gpugate.policies.rules.placement.gpu_selection.mutate import (
     requirements_of,
 )
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL
-from gpugate.policies.scheduling.node_selection import are_autoscaled, meets, node_candidates
+from gpugate.policies.scheduling.node_selection import meets, node_candidates
 from gpugate.policies.workloads.metadata import annotation_path, has_any_annotation
 from gpugate.policies.workloads.node_affinity import both, fits, growth, required_terms, rules_out
 from gpugate.policies.workloads.pod_set import PodSet
@@ -117,18 +117,16 @@ def _check_nodes(pods: PodSet, requirements: Sequence[NodeRequirement], path: Pa
     shapes = candidates.with_resource
     if not shapes:
         return
-    level = Level.WARN if are_autoscaled(shapes) else Level.DENY
     shown = " and ".join(requirement.shown for requirement in requirements)
     matching = [shape for shape in shapes if all(_matches(shape, requirement) for requirement in requirements)]
     if not matching:
-        yield _none_matches(pods, requirements, shapes, path, level)
+        yield _none_matches(pods, requirements, shapes, path)
     elif not any(shape in candidates.matching for shape in matching):
         yield Finding(
             "ShutOut",
             path,
             f"{shown}: {_inventory(matching)} would match, but the pods' nodeSelector or affinity excludes them",
             "Remove what excludes them from the nodeSelector or affinity, or request another GPU.",
-            level,
         )
     for requirement in requirements:
         missed = _almost_enough(shapes, requirement) if requirement.key == MEMORY else ()
@@ -141,9 +139,7 @@ def _check_nodes(pods: PodSet, requirements: Sequence[NodeRequirement], path: Pa
             )
 
 
-def _none_matches(
-    pods: PodSet, requirements: Sequence[NodeRequirement], shapes: Sequence[NodeShape], path: Path, level: Level
-) -> Finding:
+def _none_matches(pods: PodSet, requirements: Sequence[NodeRequirement], shapes: Sequence[NodeShape], path: Path) -> Finding:
     shown = " and ".join(requirement.shown for requirement in requirements)
     unlabelled = [shape for shape in shapes if _may_match(shape, requirements)]
     nodes = f"{_node_count(shapes)} nodes that offer {' and '.join(sorted(pods.accelerators()))}"
@@ -165,7 +161,6 @@ def _none_matches(
         path,
         f"{shown}: none of the {nodes} matches; the known nodes are {_inventory(shapes)}",
         "Request GPUs that the nodes have, or set noNodeMatches: Warn in the policy if other nodes will be added.",
-        level,
     )
 
 
