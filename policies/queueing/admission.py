@@ -75,14 +75,14 @@ def why_stopped(local: LocalQueue, queue: ClusterQueue, snapshot: ClusterSnapsho
 def _why_never(workload: Workload, queue: ClusterQueue, snapshot: ClusterSnapshot) -> Iterator[str]:
     demands = demands_of(workload, snapshot)
     for demand in demands:
-        missing = not_covered_by(queue, demand)
-        if missing:
-            yield f"ClusterQueue {queue.name} covers no {' and no '.join(missing)}, which the pods request"
         for fit in fits_of(workload, demand, queue, snapshot):
             if not fit.open:
                 yield f"no flavor of ClusterQueue {queue.name} matches the pods"
             elif not fit.fits_ever:
                 yield f"the pods request more than ClusterQueue {queue.name} could ever have"
+        missing = not_covered_by(queue, demand)
+        if missing:
+            yield f"ClusterQueue {queue.name} covers no {' and no '.join(missing)}, which the pods request"
     for _ in exceeding_together(workload, demands, queue, snapshot):
         yield f"all pods together request more than ClusterQueue {queue.name} could ever have"
 

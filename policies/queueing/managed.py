@@ -11,11 +11,13 @@ from gpugate.policies.cluster.records.common import Selector
 from gpugate.policies.cluster.records.kueue import KueueConfiguration
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.names import NAMESPACE_NAME
-from gpugate.policies.workloads.kinds import KINDS, POD
+from gpugate.policies.workloads.kinds import KINDS
 from gpugate.policies.workloads.workload import Workload
 
 #: The integrations of a Configuration that names none.
 _BY_DEFAULT: Final = frozenset({"batch/job"})
+#: The integration of pods.
+_PODS: Final = next(kind.framework for kind in KINDS if kind.is_pod)
 #: The integrations that need the integration of pods, which Kueue then enables, too (``ImplicitlyEnabledFrameworkNames``).
 _ENABLING_PODS: Final = frozenset(kind.framework for kind in KINDS if kind.framework and kind.serving)
 #: What holds where the Configuration is unknown: most Configurations leave the namespaces of the control plane out.
@@ -67,7 +69,7 @@ def _is_integrated(workload: Workload, kueue: KueueConfiguration) -> bool:
     kind, frameworks = workload.kind, kueue.frameworks or _BY_DEFAULT
     if kind.framework in frameworks or (kind.group, kind.kind) in kueue.external:
         return True
-    return kind.framework == POD.framework and not _ENABLING_PODS.isdisjoint(frameworks)
+    return kind.framework == _PODS and not _ENABLING_PODS.isdisjoint(frameworks)
 
 
 def selects(selector: Selector, namespace: str, snapshot: ClusterSnapshot) -> bool | None:

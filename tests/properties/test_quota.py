@@ -10,12 +10,21 @@ from hypothesis import strategies as st
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Severity
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.fields import clone
 from tests.shared import strategies as drawn
-from tests.shared.builders import decided, every_rule
+from tests.shared.builders import bind, decided, every_rule
 
 _BOUND = every_rule()
+#: What `queue-quota` says of a workload that its queue cannot admit, at whatever level.
+_NEVER_ADMITTED = frozenset(
+    {
+        *("ClusterQueueUnknown", "NamespaceNotAdmitted", "NoFlavorMatches", "NotCovered", "PriorityClassUnknown"),
+        *("QueueStopped", "QuotaNeverFits"),
+    }
+)
 _RULES = frozenset({"queue-quota", "namespace-limits"})
+_QUEUE = "kueue.x-k8s.io/queue-name"
 _AMOUNTS = st.fixed_dictionaries(
     {"nvidia.com/gpu": st.sampled_from(["1", "2", "8"])},
     optional={
@@ -80,3 +89,24 @@ def test_what_is_refused_stays_refused_with_twice_the_pods(job: dict[str, Any], 
 def test_what_never_fits_is_not_said_to_wait(job: dict[str, Any], snapshot: ClusterSnapshot) -> None:
     reasons = {one.finding.reason for one in decided(clone(job), _BOUND, snapshot=snapshot).findings if one.rule == "queue-quota"}
     assert not {"QuotaNeverFits", "NotCovered", "NoFlavorMatches", "QueueStopped"} & reasons or "WaitsForQuota" not in reasons
+
+
+@given(_jobs(), _clusters())
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_a_job_is_put_into_the_queues_that_could_admit_it_and_into_no_others(
+    job: dict[str, Any], snapshot: ClusterSnapshot
+) -> None:
+    name = job["metadata"]["labels"][_QUEUE]
+    plain: dict[str, Any] = clone(job)
+    del plain["metadata"]["labels"]
+    bound = bind({"queue": {"queueName": name}}, mode="Enforce")
+    found = _reasons(plain, bound, snapshot)
+    queued = _QUEUE in plain["metadata"].get("labels", {})
+    assert _NEVER_ADMITTED.isdisjoint(found)
+    assert queued is not ("NotQueued" in found)
+    assert queued is _NEVER_ADMITTED.isdisjoint(_reasons(clone(job), bound, snapshot))
+
+
+def _reasons(root: dict[str, Any], bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot) -> set[str]:
+    findings = decided(root, bound, snapshot=snapshot).findings
+    return {one.finding.reason for one in findings if one.rule in {"queue", "queue-quota"}}

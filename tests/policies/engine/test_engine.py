@@ -280,11 +280,12 @@ def test_every_rule_together_makes_a_bare_pod_ready_to_run() -> None:
             {"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}},
         ]
     )
-    decision = decided(root, every_rule(), snapshot=snapshot)
+    rules = bind({"queue": {"kinds": ["Pod"]}}, mode="Enforce")
+    decision = decided(root, rules, snapshot=snapshot)
     assert decision.findings == []
     assert [change.rule for change in decision.changes] == ["tolerations", "queue", "host-memory", "numa", "shared-memory"]
     assert jsonpatch.apply_patch(before, decision.patch) == root
-    assert decided(clone(root), every_rule(), snapshot=snapshot, phase=Phase.CHECK).findings == []
+    assert decided(clone(root), rules, snapshot=snapshot, phase=Phase.CHECK).findings == []
 
 
 def _too_large() -> dict[str, Any]:

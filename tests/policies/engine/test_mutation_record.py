@@ -18,8 +18,8 @@ from tests.shared.builders import bind, container, decided, every_rule, template
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _QUEUES = snapshot_from_objects([{"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}}])
-#: Two policies under which the same object would be changed in different ways.
-_BEFORE = bind(mode="Enforce")
+#: Two policies under which the same object would be changed in different ways. Both put every kind into a queue.
+_BEFORE = bind({"queue": {"queueName": "q"}}, mode="Enforce")
 _AFTER = bind(
     {
         "tolerations": {"taints": [{"key": "sku", "value": "gpu"}]},
