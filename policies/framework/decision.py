@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpugate.policies.findings import Judged, Level, Mode, Severity
+from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.params import Params
-from gpugate.policies.framework.rule import Rule, no_edits
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object
 
 #: The text for an object to which no policy applies.
@@ -50,16 +50,6 @@ class BoundRule(NamedTuple):
     generation: int = 0
     needs_end: bool = False
     longest_days: int = 0
-
-    def may_refuse(self) -> bool:
-        """Tell whether a finding of the rule may refuse an object; errors in gpugate do not count."""
-        rule = self.rule
-        if self.mode is not Mode.ENFORCE:
-            return False
-        levels = {reason.level(self.params) for reason in rule.reasons.values()}
-        # A check that lacks facts reports its findings as unknown.
-        unknown = self.deny_on_unknown and (Level.UNKNOWN in levels or bool(rule.reasons and rule.needs))
-        return Level.DENY in levels or unknown or (self.deny_on_git_conflict and rule.mutate is not no_edits)
 
 
 class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
