@@ -69,17 +69,6 @@ class BoundRule(NamedTuple):
         findings = list(rule.check(workload, params, snapshot))
         return list(apply_reasons(findings, rule.reasons, params, workload, self.levels)) if findings else findings
 
-    def may_refuse(self) -> bool:
-        """Tell whether a finding of the rule may refuse an object; errors in gpugate do not count."""
-        rule = self.rule
-        if self.mode is not Mode.ENFORCE:
-            return False
-        stated = self.levels
-        levels = {stated[name] if name in stated else reason.level(self.params) for name, reason in rule.reasons.items()}
-        # A check that lacks facts reports its findings as unknown.
-        unknown = self.deny_on_unknown and (Level.UNKNOWN in levels or bool(rule.reasons and rule.needs))
-        return Level.DENY in levels or unknown or (self.deny_on_git_conflict and rule.mutate is not no_edits)
-
 
 class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
     """The rules for an object, in the catalogue's order. Parts of them are kept for the reviews of other objects.

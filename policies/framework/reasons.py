@@ -81,6 +81,11 @@ def levels_of(actions: Mapping[str, str | None]) -> dict[str, Level | None]:
     return {reason: _WEAKER.get(action, Level.DENY) for reason, action in actions.items() if action is not None}
 
 
+def level_under(name: str, reason: Reason, params: Params, levels: Mapping[str, Level | None]) -> Level | None:
+    """Return the level of the findings of ``reason``: the one that ``levels`` state, else that of ``params``; None drops them."""
+    return levels[name] if name in levels else reason.level(params)
+
+
 def apply_reasons(
     findings: Iterable[Finding],
     reasons: Mapping[str, Reason],
@@ -99,7 +104,7 @@ def apply_reasons(
     """
     for finding in findings:
         reason = reasons[finding.reason]
-        stated = levels[finding.reason] if finding.reason in levels else reason.level(params)
+        stated = level_under(finding.reason, reason, params, levels)
         if stated is None and finding.level is not Level.UNKNOWN:
             continue
         level = stated if stated is not None and finding.level is Level.DENY else finding.level

@@ -15,7 +15,7 @@ from gpugate.policies.rules.registry import RULES
 from gpugate.policies.rules.security import object_size
 
 #: The selector of everything.
-EVERYTHING: Final = LabelSelector()
+_EVERYTHING: Final = LabelSelector()
 #: The key of a profile's settings that is no setting of a rule that a policy names.
 _MODE: Final = "mode"
 #: Stands for a label that an object does not have.
@@ -52,7 +52,7 @@ class PolicySet:
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies: Sequence[Policy] = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name))
-        self._by_namespaces = any(policy.spec.match.namespace_selector != EVERYTHING for policy in self.policies)
+        self._by_namespaces = any(policy.spec.match.namespace_selector != _EVERYTHING for policy in self.policies)
         self._object_keys = sorted({key for policy in self.policies for key in _keys(policy.spec.match.object_selector)})
         stated = (settings_of(policy, object_size.RULE) for policy in self.policies)
         limits = (profile_settings(DEFAULT, object_size.RULE.id), *stated)
@@ -182,7 +182,7 @@ def reach_of(policies: PolicySet, namespaces: Mapping[str, Mapping[str, str]]) -
     selectors = [policy.spec.match.namespace_selector for policy in ordered]
     # Namespaces that the same policies select are one case.
     cases = Counter(
-        tuple(selector == EVERYTHING or selector.matches(labels) for selector in selectors) for labels in namespaces.values()
+        tuple(selector == _EVERYTHING or selector.matches(labels) for selector in selectors) for labels in namespaces.values()
     )
     modes = [{rule.id: mode for rule in RULES if (mode := mode_of(policy, rule)) is not None} for policy in ordered]
     return {policy.name: _coverage(at, ordered, modes, cases) for at, policy in enumerate(ordered)}
@@ -193,7 +193,7 @@ def _coverage(
 ) -> PolicyCoverage:
     own, bound, shadowed_by = modes[at], set[str](), set[str]()
     # The policies before this one that select every object that it selects, as far as the selectors show.
-    covering = (EVERYTHING, ordered[at].spec.match.object_selector)
+    covering = (_EVERYTHING, ordered[at].spec.match.object_selector)
     before_this = [other for other in range(at) if ordered[other].spec.match.object_selector in covering]
     for selected in cases:
         if not selected[at]:

@@ -8,13 +8,17 @@ objects.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from gpugate.policies.findings import Level, Mode
 from gpugate.policies.framework.decision import BoundRule
-from gpugate.policies.policy.binding import EVERYTHING, PolicySet, bind_rule
-from gpugate.policies.policy.models import FAIL
+from gpugate.policies.framework.reasons import level_under
+from gpugate.policies.framework.rule import no_edits
+from gpugate.policies.policy.binding import PolicySet, bind_rule
+from gpugate.policies.policy.models import FAIL, LabelSelector
 from gpugate.policies.policy.namespace_regions import Clause, Division, NamespaceSelectors, Region
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
 
+_EVERYTHING: Final = LabelSelector()
 #: Namespaces whose objects the webhooks do not get: they must come up without gpugate.
 UNREVIEWED_NAMESPACES: Final = ("gpugate-system", "kube-system")
 #: Maximum number of regions of a kind. Each is a webhook of its own, and all of them must fit into one object.
@@ -77,19 +81,30 @@ class FailingClosed:
         return result
 
 
+def may_refuse(bound: BoundRule) -> bool:
+    """Tell whether a finding of the rule may refuse an object; errors in gpugate do not count."""
+    rule = bound.rule
+    if bound.mode is not Mode.ENFORCE:
+        return False
+    levels = {level_under(name, reason, bound.params, bound.levels) for name, reason in rule.reasons.items()}
+    # A check that lacks facts reports its findings as unknown.
+    unknown = bound.deny_on_unknown and (Level.UNKNOWN in levels or bool(rule.reasons and rule.needs))
+    return Level.DENY in levels or unknown or (bound.deny_on_git_conflict and rule.mutate is not no_edits)
+
+
 def _enforced(policies: PolicySet) -> Iterator[tuple[BoundRule, Clause]]:
     """Yield the rules that each policy enforces, with the namespaces: those in which no policy before it binds the rule."""
     ordered = policies.policies
     objects = [policy.spec.match.object_selector for policy in ordered]
     # The policies before each that select every object that it selects, as far as the selectors show.
     covering = [
-        sum(1 << other for other in range(at) if objects[other] in (EVERYTHING, selector)) for at, selector in enumerate(objects)
+        sum(1 << other for other in range(at) if objects[other] in (_EVERYTHING, selector)) for at, selector in enumerate(objects)
     ]
     for rule in RULES:
         bindings = [bind_rule(rule, (policy,)) for policy in ordered]
         binds = sum(1 << at for at, bound in enumerate(bindings) if bound is not None)
         for at, bound in enumerate(bindings):
-            if bound is not None and ordered[at].spec.failure_policy == FAIL and bound.may_refuse():
+            if bound is not None and ordered[at].spec.failure_policy == FAIL and may_refuse(bound):
                 yield bound, Clause(at, covering[at] & binds)
 
 

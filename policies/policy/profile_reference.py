@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from pydantic.alias_generators import to_camel
 
 from gpugate.policies.findings import Level, Mode
-from gpugate.policies.framework.reasons import levels_of
+from gpugate.policies.framework.reasons import level_under, levels_of
 from gpugate.policies.framework.rule import Rule, no_edits
 from gpugate.policies.policy.binding import mode_of, profile_settings, settings_of
 from gpugate.policies.policy.crd import written
@@ -82,7 +82,7 @@ def _reasons(rule: Rule, profile: str) -> dict[str, str]:
     words: dict[Level | None, str] = {Level.DENY: "refused", Level.WARN: "warning", Level.UNKNOWN: "unknown", None: _NOTHING}
     if mode is not Mode.ENFORCE:
         words[Level.DENY] = "warning"
-    return {name: words[levels[name] if name in levels else reason.level(settings)] for name, reason in rule.reasons.items()}
+    return {name: words[level_under(name, reason, settings, levels)] for name, reason in rule.reasons.items()}
 
 
 _INTRODUCTION: Final = """\

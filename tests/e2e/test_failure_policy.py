@@ -52,13 +52,12 @@ def _registered(gate: Gate, *policies: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         gate.register()
-        gate.wait_in_force()
 
 
-def _create(cluster: ControlPlane, obj: dict[str, Any]) -> tuple[int, str, float]:
+def _create(cluster: ControlPlane, obj: dict[str, Any], query: str = "") -> tuple[int, str, float]:
     """Create an object; return the status, the message, and how many seconds it took."""
     began = time.monotonic()
-    answer = cluster.request("POST", _path(obj), obj)
+    answer = cluster.request("POST", _path(obj) + query, obj)
     return answer.status, str(answer.body.get("message", "")), time.monotonic() - began
 
 
@@ -75,6 +74,13 @@ def _webhooks(cluster: ControlPlane) -> dict[str, str]:
     return {webhook["name"]: webhook["failurePolicy"] for webhook in found}
 
 
+def _serve(cluster: ControlPlane, namespace: str, wanted: int) -> tuple[int, str, float]:
+    """Create a GPU Deployment once the apiserver knows the webhooks: once a dry run is answered with ``wanted``."""
+    served = deployment("serve", namespace)
+    wait_until(lambda: _create(cluster, served, "?dryRun=All")[0] == wanted, 60, f"the apiserver to answer {wanted}")
+    return _create(cluster, served)
+
+
 def test_a_gpu_deployment_is_created_and_runs_though_gpugate_hangs_in_a_trial(
     control_plane: ControlPlane, gate: Gate, namespace: str
 ) -> None:
@@ -83,7 +89,7 @@ def test_a_gpu_deployment_is_created_and_runs_though_gpugate_hangs_in_a_trial(
         with _registered(gate):
             assert set(_webhooks(control_plane).values()) == {"Ignore"}
             with _stalled(gate):
-                status, message, seconds = _until_known(control_plane, namespace, http.HTTPStatus.CREATED)
+                status, message, seconds = _serve(control_plane, namespace, http.HTTPStatus.CREATED)
                 assert status == http.HTTPStatus.CREATED, message
                 assert seconds < _LONGEST
 
@@ -91,19 +97,9 @@ def test_a_gpu_deployment_is_created_and_runs_though_gpugate_hangs_in_a_trial(
                     pods = control_plane.kubectl_json("get", "pods", "-n", namespace, "-l", "app=serve")["items"]
                     return [one["status"].get("phase") for one in pods] == ["Running"]
 
-                wait_until(running, 60, "the pod of the Deployment to run")
+                wait_until(running, 90, "the pod of the Deployment to run")
     finally:
         gate.set_policy({"mode": "Enforce"})
-        gate.wait_in_force()
-
-
-def _until_known(cluster: ControlPlane, namespace: str, wanted: int) -> tuple[int, str, float]:
-    """Create the Deployment, again while the apiserver may not know the webhooks yet."""
-    for _ in range(3):
-        answer = _create(cluster, deployment("serve", namespace))
-        if answer[0] == wanted:
-            break
-    return answer
 
 
 def test_an_enforced_policy_refuses_gpu_workloads_while_gpugate_hangs_and_no_others(
@@ -111,13 +107,14 @@ def test_an_enforced_policy_refuses_gpu_workloads_while_gpugate_hangs_and_no_oth
 ) -> None:
     assert _webhooks(control_plane)["templates.validate.gpugate.io"] == "Fail"
     with _stalled(gate):
-        status, message, seconds = _create(control_plane, deployment("serve", namespace))
+        status, message, seconds = _serve(control_plane, namespace, http.HTTPStatus.INTERNAL_SERVER_ERROR)
         assert status == http.HTTPStatus.INTERNAL_SERVER_ERROR
         assert 'failed calling webhook "templates.validate.gpugate.io"' in message
         assert seconds < _LONGEST
         status, _, seconds = _create(control_plane, deployment("web", namespace, cpu_container()))
         assert status == http.HTTPStatus.CREATED
-        assert seconds < 1
+        # Less than the shortest timeout: nobody waited for gpugate.
+        assert seconds < 2
     assert _create(control_plane, deployment("serve", namespace))[0] == http.HTTPStatus.CREATED
 
 
@@ -125,7 +122,7 @@ def test_an_enforced_policy_that_says_ignore_refuses_nothing_while_gpugate_hangs
     control_plane: ControlPlane, gate: Gate, namespace: str
 ) -> None:
     with _registered(gate, {"mode": "Enforce", "failurePolicy": "Ignore"}), _stalled(gate):
-        status, message, _ = _until_known(control_plane, namespace, http.HTTPStatus.CREATED)
+        status, message, _ = _serve(control_plane, namespace, http.HTTPStatus.CREATED)
         assert status == http.HTTPStatus.CREATED, message
 
 
@@ -195,7 +192,7 @@ def namespaces(control_plane: ControlPlane) -> Iterator[dict[str, dict[str, str]
         control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_object_is_sent_to_one_webhook_a_phase_and_refused_without_an_answer_where_it_must(
     control_plane: ControlPlane, gate: Gate, namespaces: dict[str, dict[str, str]], seed: int
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpugate.policies.findings import Mode, Severity
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.binding import PolicySet
-from gpugate.policies.policy.failing_closed import MOST_REGIONS, FailingClosed, LeftOpen
+from gpugate.policies.policy.failing_closed import MOST_REGIONS, FailingClosed, LeftOpen, may_refuse
 from gpugate.policies.policy.models import Policy, default_policy
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kinds_named
@@ -132,7 +132,7 @@ def _may_refuse(policies: PolicySet, kind: WorkloadKind, namespace: dict[str, st
     """Whether a policy with failurePolicy Fail may refuse an object with these labels there."""
     fails = {one.name for one in policies.policies if one.spec.failure_policy == "Fail"}
     return any(
-        bound.policy in fails and bound.may_refuse() and bound.rule.refuses(kind, bound.params)
+        bound.policy in fails and may_refuse(bound) and bound.rule.refuses(kind, bound.params)
         for bound in policies.bind(namespace, labels)
     )
 
@@ -159,5 +159,5 @@ def test_a_rule_refuses_no_object_of_another_kind_than_it_declares(rule: Rule) -
         if any(one.rule == rule.id and one.severity is Severity.DENY for one in case.decide(root).findings):
             workload = case.workload(root, case.snapshot())
             (bound,) = (one for one in case.bound() if one.rule is rule)
-            assert bound.may_refuse(), case
+            assert may_refuse(bound), case
             assert rule.refuses(workload.kind, bound.params) or not workload.gpu_pod_sets(), case
