@@ -176,9 +176,14 @@ class Gate:
         return int(total)
 
     def set_policy(self, spec: Mapping[str, Any], name: str = "default") -> None:
-        """Apply a GPUPolicy and wait until the server has it in force."""
+        """Apply a GPUPolicy, of the profile `recommended` unless it names one, and wait until the server has it in force."""
         self._cluster.apply(
-            {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": name}, "spec": dict(spec)}
+            {
+                "apiVersion": "gpugate.io/v1alpha1",
+                "kind": "GPUPolicy",
+                "metadata": {"name": name},
+                "spec": {"profile": "recommended", **spec},
+            }
         )
         generation = self._cluster.kubectl_json("get", "gpupolicy", name, "-o", "json")["metadata"]["generation"]
         line = f"policy {name}: generation {generation}"

@@ -69,7 +69,7 @@ def report_kind(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
 
 def set_mode(cluster: ControlPlane, mode: str) -> None:
     policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "default"}}
-    cluster.apply({**policy, "spec": {"mode": mode}})
+    cluster.apply({**policy, "spec": {"profile": "recommended", "mode": mode}})
 
 
 def reports(cluster: ControlPlane, kind: str, namespace: str) -> list[Any]:

@@ -58,7 +58,12 @@ def test_policies_take_effect_when_their_crd_comes_later(bare: tuple[ControlPlan
     door.install()
     # An absent kind is looked for every few seconds.
     cluster.apply(
-        {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "all"}, "spec": {"mode": "Enforce"}}
+        {
+            "apiVersion": "gpugate.io/v1alpha1",
+            "kind": "GPUPolicy",
+            "metadata": {"name": "all"},
+            "spec": {"profile": "recommended", "mode": "Enforce"},
+        }
     )
     wait_until(lambda: "policy all: generation 1" in door.get("/readyz?verbose"), 60, "the policy to be found")
     refused = dry_run(cluster, pod("x", "default", container(gpus(1, "64Gi", request="8Gi"))))

@@ -345,7 +345,12 @@ def test_a_recording_gives_the_same_answers_again_and_shows_what_another_policy_
         policy = tmp_path / f"{mode}.json"
         policy.write_bytes(
             orjson.dumps(
-                {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"mode": mode}}
+                {
+                    "apiVersion": "gpugate.io/v1alpha1",
+                    "kind": "GPUPolicy",
+                    "metadata": {"name": "p"},
+                    "spec": {"profile": "recommended", "mode": mode},
+                }
             )
         )
         command: list[str | Path] = [Path(sys.executable).with_name("gpugate"), "replay", week, f"--policy={policy}", "-o", "json"]
