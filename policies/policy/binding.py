@@ -92,7 +92,12 @@ def mode_of(policy: Policy, rule: Rule) -> Mode | None:
     if settings is None:
         return None
     stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
-    return stated if _own_settings(policy, rule) is not None else stated.at_most(rule.default_max_mode)
+    return stated.at_most(_strongest(policy, rule))
+
+
+def _strongest(policy: Policy, rule: Rule) -> Mode:
+    """Return the strongest mode that ``rule`` may have in ``policy``."""
+    return Mode.ENFORCE if _own_settings(policy, rule) is not None else rule.default_max_mode
 
 
 def _own_settings(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
@@ -115,6 +120,8 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
             generation=policy.generation,
             needs_end=spec.exemptions.needs_end,
             longest_days=spec.exemptions.longest_days or 0,
+            forecast=_strongest(policy, rule),
+            warnings=spec.warnings,
         )
     return None
 

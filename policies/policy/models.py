@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, ValidationError, create_model, field_val
 
 from gpugate.policies.cluster.records.common import meets
 from gpugate.policies.findings import Mode
+from gpugate.policies.framework.decision import Warnings
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, CelRule, LabelKey, LabelValue
@@ -193,6 +194,8 @@ class PolicySpec(Params):
     """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
     mode: Mode | None = None
     """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
+    warnings: Warnings = Warnings.ALL
+    """What kubectl tells users: changes and findings (All), Findings, what Enforce would refuse (Refusals), or nothing (None)."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
     controller_identities: Annotated[tuple[ControllerIdentity, ...], *UNIQUE] = ()
