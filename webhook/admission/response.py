@@ -76,13 +76,13 @@ def _warning(text: str, longest: int = _LONGEST_WARNING) -> str:
 def _announcement(head: str, changes: Iterable[Change], more: str = "") -> str:
     """Format ``changes`` in a warning of at most 256 characters: the first, the number of others, and ``more`` about these."""
     parts = [f"{change.rule}: {note}" for change in changes for note in change.notes]
-    text = _warning(head + parts[0], _LONGEST_CHANGES)
-    shown = 1
-    for part in parts[1:]:
-        longer = _warning(f"{text}; {part}", _LONGEST_MESSAGE)
-        if len(longer) > _LONGEST_CHANGES:
+    length, shown = len(head) - 2, 0
+    for part in parts:
+        length += 2 + len(part)
+        if length > _LONGEST_CHANGES and shown:
             break
-        text, shown = longer, shown + 1
+        shown += 1
+    text = _warning(head + "; ".join(parts[:shown]), _LONGEST_CHANGES)
     others = len(parts) - shown
     return f"{text}; +{others} more{more}" if others else text
 
