@@ -28,13 +28,19 @@ class Mode(enum.Enum):
     """Mode of a rule (``Disabled``, not ``Off``: YAML 1.1 reads that as a boolean)."""
 
     ENFORCE = "Enforce"
+    MUTATE = "Mutate"
     WARN = "Warn"
     DRY_RUN = "DryRun"
     DISABLED = "Disabled"
 
     def at_most(self, limit: "Mode") -> "Mode":
-        """Return the weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
+        """Return the weaker of the two modes: Disabled is the weakest, then DryRun, Warn, Mutate and Enforce."""
         return max(self, limit, key=list(Mode).index)
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether a rule in this mode leaves the object alone, and gpugate only says or records what it would do."""
+        return self is Mode.WARN or self is Mode.DRY_RUN
 
 
 class Finding(NamedTuple):
@@ -77,7 +83,10 @@ def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
 
 
 class Judged(NamedTuple):
-    """A finding of a rule, with its severity under the rule's mode; ``would_refuse``: a rule in DryRun would deny the object."""
+    """A finding of a rule, with its severity under the rule's mode.
+
+    ``would_refuse``: the rule, in Warn or DryRun, would deny the object if its policy were enforced.
+    """
 
     rule: str
     severity: Severity
@@ -100,15 +109,17 @@ def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
     return finding._replace(message=f"{finding.message} ({ages}: the watch is broken)", level=level)
 
 
-def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
-    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``; ``refuse_unknown``: deny it if it is unknown."""
+def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False, forecast: Mode = Mode.ENFORCE) -> Judged:
+    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``.
+
+    ``refuse_unknown``: deny it if it is unknown; ``forecast``: the mode of the rule if its policy were enforced.
+    """
+    denies = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
+    would_refuse = denies and mode.is_rehearsed and forecast is Mode.ENFORCE
     if mode is Mode.DRY_RUN:
-        would_refuse = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
-        return Judged(rule, Severity.DRYRUN, finding, would_refuse)
-    if finding.level is Level.UNKNOWN:
-        severity = Severity.DENY if refuse_unknown and mode is Mode.ENFORCE else Severity.UNKNOWN
-    elif finding.level is Level.DENY and mode is Mode.ENFORCE:
+        severity = Severity.DRYRUN
+    elif denies and mode is Mode.ENFORCE:
         severity = Severity.DENY
     else:
-        severity = Severity.WARN
-    return Judged(rule, severity, finding)
+        severity = Severity.UNKNOWN if finding.level is Level.UNKNOWN else Severity.WARN
+    return Judged(rule, severity, finding, would_refuse)

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld, warn_if_mended
-from gpugate.policies.findings import Finding, Level, aged, judge
+from gpugate.policies.findings import Finding, Level, aged
 from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, RuleFailure
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
@@ -64,7 +64,7 @@ def check_all(
             refused = reported.level is Level.DENY
             if before.level is Level.UNKNOWN:
                 reported = reported._replace(level=Level.UNKNOWN, remedy=before.remedy)
-            decision.findings.append(judge(binding.rule.id, binding.mode, reported, refuse_unknown=refused))
+            decision.findings.append(binding.judge(reported, refuse_unknown=refused))
 
 
 def _unless_mended(
@@ -105,7 +105,7 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
         for pods in [pods for pods in workload.pod_sets if not pods.is_whole]:
             pods.predict(_TOLERATE_ALL)
     for binding in bound:
-        if not binding.rule.applied_at_pods:
+        if not (binding.rule.applied_at_pods and binding.edits):
             continue
         try:
             edits = list(binding.rule.mutate(workload, binding.params, snapshot))
@@ -232,5 +232,5 @@ def record_failure(decision: Decision, binding: BoundRule, error: Exception) -> 
     if any(judged.rule == rule and judged.finding.reason == "InternalError" for judged in decision.findings):
         return
     message = f"the rule {rule} failed on this object ({type(error).__name__}): an error in gpugate, not in the object"
-    remedy = "Report the error with the object, and set the rule's mode to Warn until it is fixed."
-    decision.findings.append(judge(rule, binding.mode, Finding("InternalError", (), message, remedy)))
+    remedy = "Report the error with the object, and set the rule's mode to Mutate until it is fixed."
+    decision.findings.append(binding.judge(Finding("InternalError", (), message, remedy)))

@@ -14,7 +14,7 @@ from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
 from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
-from gpugate.policies.framework.decision import BoundRule, BoundRules, Change, Decision, Phase
+from gpugate.policies.framework.decision import ABOUT_EXEMPTIONS, BoundRule, BoundRules, Change, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.kube.names import MIRROR, MULTIKUEUE_ORIGIN
 from gpugate.policies.patch import Edit, PatchBuilder
@@ -100,17 +100,11 @@ def _decide(workload: Workload, bound: BoundRules, context: _Context, phase: Pha
     if over or (before is not None and object_size.over_limits(before, limits, edited=True)):
         return _over_limits(workload, before, limits, over, reported, may_refuse=may_refuse) if checks else Decision()
     read_pods(workload, context.snapshot)
-    enforced = active.enforced
-    rehearsed = _rehearse(workload, active, context, checks=checks) if len(enforced) < len(active) else None
-    # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
-    transition = workload.transition if edits else None
-    submitted = clone(workload.root) if transition is not None and transition.immutable_changed else None
-    exempt = any(judged.finding.reason == "Exempt" and judged.severity is not Severity.DRYRUN for judged in reported)
-    decision = _Run(workload, enforced, context, exempt=exempt).decide(edits=edits, checks=checks)
-    if workload.owner_doubt is not None and checks:
-        decision.findings += owners.unconfirmed(workload, enforced, context.snapshot, decision)
-    if transition is not None and submitted is not None and transition.immutable_changed:
-        _add_denials_of_recreation(decision, workload, submitted, enforced, context)
+    exempt = _exempt_modes(reported, bound)
+    has_rehearsals = len(active.acting) < len(active) or any(mode.is_rehearsed for mode in exempt)
+    rehearsed = _rehearse(workload, active, context, exempt, edits=edits, checks=checks) if has_rehearsals else None
+    is_exempt = any(not mode.is_rehearsed for mode in exempt)
+    decision = _run(workload, active.acting, context, edits=edits, checks=checks, exempt=is_exempt)
     if rehearsed is not None:
         decision.would_change = rehearsed.changes if edits else []
         decision.findings += rehearsed.findings
@@ -120,6 +114,36 @@ def _decide(workload: Workload, bound: BoundRules, context: _Context, phase: Pha
     if len(decision.findings) > 1:
         decision.findings.sort(key=lambda judged: judged.sort_key)
     return decision
+
+
+def _run(
+    workload: Workload,
+    bound: BoundRules,
+    context: _Context,
+    *,
+    edits: bool,
+    checks: bool,
+    exempt: bool,
+    is_copy: bool = False,
+) -> Decision:
+    """Run ``bound`` over ``workload``; a copy is always edited, since checks need the edited object."""
+    # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
+    transition = workload.transition if edits else None
+    submitted = clone(workload.root) if transition is not None and transition.immutable_changed else None
+    decision = _Run(workload, bound, context, exempt=exempt).decide(edits=edits or is_copy, checks=checks)
+    if workload.owner_doubt is not None and checks:
+        decision.findings += owners.unconfirmed(workload, bound, context.snapshot, decision)
+    if transition is not None and submitted is not None and transition.immutable_changed:
+        _add_denials_of_recreation(decision, workload, submitted, bound, context)
+    return decision
+
+
+def _exempt_modes(reported: Sequence[Judged], bound: Sequence[BoundRule]) -> set[Mode]:
+    """Return the modes of the rules that the workload is exempt from."""
+    if not reported:
+        return set()
+    exempt = {judged.rule for judged in reported if judged.finding.reason == "Exempt"}
+    return {binding.mode for binding in bound if binding.rule.id in exempt}
 
 
 def _open_before(workload: Workload, transition: Transition, limits: BoundRule, context: _Context) -> Workload | None:
@@ -159,7 +183,7 @@ def _over_limits(
     findings = [
         finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding for finding in over
     ] or [object_size.before_update(finding) for finding in were]
-    judged = [*(judge(limits.rule.id, limits.mode, finding) for finding in findings), *reported]
+    judged = [*map(limits.judge, findings), *reported]
     return Decision(findings=sorted(judged, key=lambda judged: judged.sort_key))
 
 
@@ -194,24 +218,33 @@ def _apply_exemptions(workload: Workload, bound: BoundRules, now: float | None) 
         return bound, []
     reports = [(binding, exemptions.report_of(request, binding, now)) for binding in bound]
     active = BoundRules(binding for binding, report in reports if report is None or report.reason != "Exempt")
-    reported = [judge(binding.rule.id, binding.mode, report) for binding, report in reports if report is not None]
+    reported = [binding.judge(report) for binding, report in reports if report is not None]
     names = {*BY_ID, *(binding.rule.id for binding in bound)}
-    reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(request, names))
+    is_silent = all(binding.mode is Mode.DRY_RUN for binding in bound)
+    mode = Mode.DRY_RUN if is_silent else Mode.WARN
+    reported.extend(judge(ABOUT_EXEMPTIONS, mode, finding) for finding in exemptions.unknown_rules(request, names))
     return active, reported
 
 
-def _rehearse(workload: Workload, active: BoundRules, context: _Context, *, checks: bool) -> Decision:
-    """Return what the rules in DryRun would do if every rule were enforced, tried on a copy.
+def _rehearse(
+    workload: Workload, active: BoundRules, context: _Context, exempt: Collection[Mode], *, edits: bool, checks: bool
+) -> Decision:
+    """Return what the rules in Warn and DryRun would do if every policy were enforced, tried on a copy.
 
     Checks need the edited object, so the copy is edited for the validating webhook, too.
     """
     copy = open_copy(workload, context.snapshot)
-    decision = _Run(copy, active, context._replace(remember=False)).decide(edits=True, checks=checks)
-    dry = {binding.rule.id for binding in active if binding.mode is Mode.DRY_RUN}
+    silent = context._replace(remember=False)
+    decision = _run(copy, active, silent, edits=edits, checks=checks, exempt=bool(exempt), is_copy=True)
+    rehearsed = {binding.rule.id for binding in active if binding.mode.is_rehearsed}
+    carried: list[Change] = []
+    if all(mode.is_rehearsed for mode in exempt):
+        told = Mode.WARN if Mode.WARN in exempt else Mode.DRY_RUN
+        carried = [change._replace(mode=told) for change in decision.changes if change.rule == ABOUT_EXEMPTIONS]
     return Decision(
-        changes=[change for change in decision.changes if change.rule in dry],
-        findings=[judged for judged in decision.findings if judged.rule in dry],
-        failures=[failure for failure in decision.failures if failure.rule in dry],
+        changes=[*(change for change in decision.changes if change.rule in rehearsed), *carried],
+        findings=[judged for judged in decision.findings if judged.rule in rehearsed],
+        failures=[failure for failure in decision.failures if failure.rule in rehearsed],
     )
 
 
@@ -224,7 +257,9 @@ def _add_denials_of_recreation(
     recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(edits=True, checks=True)
     known = {_identity(judged) for judged in decision.findings}
     decision.findings += [
-        judged for judged in recreated.findings if judged.severity is Severity.DENY and _identity(judged) not in known
+        judged
+        for judged in recreated.findings
+        if (judged.would_refuse or judged.severity is Severity.DENY) and _identity(judged) not in known
     ]
 
 
@@ -295,8 +330,8 @@ class _Run:
     def _edit_new(self) -> None:
         self._edit(self._bound.editing)
         if self._exempt:
-            self._apply("exemption", list(exemptions.carry_to_pods(self._workload)))
-        if self._context.remember and self._workload.is_template():
+            self._apply(ABOUT_EXEMPTIONS, Mode.ENFORCE, list(exemptions.carry_to_pods(self._workload)))
+        if self._context.remember:
             record(self._draft)
 
     def _edit_update(self) -> None:
@@ -334,15 +369,15 @@ class _Run:
             if guard.guards_anything:
                 edits, withheld = guard.filter(self._draft, edits)
                 refuse = binding.deny_on_git_conflict and not workload.is_child()
-                self._decision.findings += [judge(rule.id, binding.mode, guard.withheld(edit, refuse=refuse)) for edit in withheld]
-            self._apply(rule.id, edits)
+                self._decision.findings += [binding.judge(guard.withheld(edit, refuse=refuse)) for edit in withheld]
+            self._apply(rule.id, binding.mode, edits)
 
-    def _apply(self, rule: str, edits: Sequence[Edit]) -> None:
+    def _apply(self, rule: str, mode: Mode, edits: Sequence[Edit]) -> None:
         apply = self._draft.apply
         notes = [edit.note for edit in edits if apply(edit) and edit.note]
         if notes:
             # Equal templates get equal edits: each note once.
-            self._decision.changes.append(Change(rule, tuple(notes) if len(notes) == 1 else tuple(dict.fromkeys(notes))))
+            self._decision.changes.append(Change(rule, tuple(notes) if len(notes) == 1 else tuple(dict.fromkeys(notes)), mode))
         self._workload.edited(edits)
 
 

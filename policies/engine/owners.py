@@ -14,7 +14,7 @@ from typing import Final
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.checks import check_all
 from gpugate.policies.engine.edit_guard import EditGuard
-from gpugate.policies.findings import Judged, Level, judge
+from gpugate.policies.findings import Judged, Level
 from gpugate.policies.framework.decision import BoundRules, Decision
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.workloads.kinds.owners import OwnerDoubt, ServedKinds
@@ -92,17 +92,15 @@ def unconfirmed(workload: Workload, bound: BoundRules, snapshot: ClusterSnapshot
         check_all(workload, bound, snapshot, without, EditGuard(workload))
     finally:
         workload.owner_doubt = doubt
-    modes = {binding.rule.id: binding.mode for binding in bound}
+    bindings = {binding.rule.id: binding for binding in bound}
     known = {(one.rule, one.finding.reason, one.finding.path) for one in decision.findings if one.finding.level is Level.DENY}
     named = f"{owner.get('kind')} {owner.get('name')}"
     remedy = f"If {named} is its controller, list the user that creates the object in spec.controllerIdentities of the policy."
     return [
-        judge(
-            one.rule,
-            modes[one.rule],
+        bindings[one.rule].judge(
             one.finding._replace(
                 level=Level.UNKNOWN, remedy=remedy, message=f"{one.finding.message} (not refused: {named} may be its owner)"
-            ),
+            )
         )
         for one in without.findings
         if one.finding.level is Level.DENY and (one.rule, one.finding.reason, one.finding.path) not in known

@@ -115,7 +115,12 @@ def mode_of(policy: Policy, rule: Rule) -> Mode | None:
     if settings is None:
         return None
     stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
-    return stated if _own_settings(policy, rule) is not None else stated.at_most(strongest_mode(policy.spec.profile, rule))
+    return stated.at_most(_strongest(policy, rule))
+
+
+def _strongest(policy: Policy, rule: Rule) -> Mode:
+    """Return the strongest mode that ``rule`` may have in ``policy``."""
+    return Mode.ENFORCE if _own_settings(policy, rule) is not None else strongest_mode(policy.spec.profile, rule)
 
 
 def _own_settings(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
@@ -141,6 +146,8 @@ def bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
             needs_end=spec.exemptions.needs_end,
             longest_days=spec.exemptions.longest_days or 0,
             levels=levels_of(chosen.actions.model_dump()),
+            forecast=_strongest(policy, rule),
+            warnings=spec.warnings,
         )
     return None
 

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, ValidationError, create_model, field_val
 
 from gpugate.policies.cluster.records.common import meets
 from gpugate.policies.findings import Mode
+from gpugate.policies.framework.decision import Warnings
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Action
 from gpugate.policies.framework.rule import Rule
@@ -220,6 +221,8 @@ class PolicySpec(Params):
     """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
     failure_policy: Literal["Fail", "Ignore"] = FAIL
     """Whether kinds that rules in Enforce may refuse are refused or admitted while gpugate does not answer."""
+    warnings: Warnings = Warnings.ALL
+    """What kubectl tells users: changes and findings (All), Findings, what Enforce would refuse (Refusals), or nothing (None)."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
     controller_identities: Annotated[tuple[ControllerIdentity, ...], *UNIQUE] = ()

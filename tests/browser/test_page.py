@@ -79,7 +79,7 @@ VIEWS: dict[str, Callable[[AuditedWorkload], bool]] = {
     "team=": lambda one: one.team == "",
     "namespace=speech": lambda one: one.namespace == "speech",
     "rule=numa": lambda one: outcome(one, "numa") is not None,
-    "mode=Warn": lambda one: outcome(one, mode="Warn") is not None,
+    "mode=Mutate": lambda one: outcome(one, mode="Mutate") is not None,
     "mode=in-force": lambda one: any(not item.rehearsed for item in one.items),
     "outcome=clean": lambda one: not one.items,
     "outcome=refuse": lambda one: outcome(one) == "refuse",

@@ -197,7 +197,7 @@ def test_two_replicas_change_over_within_a_second_and_no_answer_mixes_generation
 
 def test_the_status_says_what_a_policy_binds_and_kubectl_shows_it(world: World) -> None:
     world.apply({"mode": "DryRun", "rules": {"numa": {"mode": "Enforce"}}})
-    world.apply({"priority": 5, "rules": {"gang": {"mode": "Warn"}}, "match": _nowhere()}, "nowhere")
+    world.apply({"priority": 5, "rules": {"gang": {"mode": "Mutate"}}, "match": _nowhere()}, "nowhere")
     ready = world.ready()["Ready"]
     assert (ready["status"], ready["reason"]) == ("True", "InForce")
     others = sum(rule.default_max_mode is not Mode.DISABLED for rule in RULES) - 1

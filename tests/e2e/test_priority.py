@@ -147,7 +147,7 @@ def test_a_job_with_a_class_that_does_not_exist_is_refused_since_all_of_its_pods
     answer = send(control_plane, wrong)
     assert answer.returncode == 1
     assert "there is no PriorityClass e2e-gold, so the API server accepts the Job and rejects all its pods" in answer.stderr
-    gate.set_policy({"mode": "Enforce", "rules": {"priority": {**_RULE, "mode": "Warn"}}})
+    gate.set_policy({"mode": "Enforce", "rules": {"priority": {**_RULE, "mode": "Mutate"}}})
     try:
         taken = send(control_plane, wrong)
         assert taken.returncode == 0

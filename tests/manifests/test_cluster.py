@@ -177,7 +177,7 @@ def test_the_policy_for_tenants_refuses_nobody_for_what_teams_differ_in() -> Non
     rules = of_kind("policy", "GPUPolicy")["tenants"]["spec"]["rules"]
     assert not rules["priority"]["required"]
     assert not any(one["required"] for one in rules["attribution"]["keys"])
-    assert rules["isolation"]["mode"] == "Warn"
+    assert rules["isolation"]["mode"] == "Mutate"
     assert all(one.get("whenUnsatisfiable", "ScheduleAnyway") == "ScheduleAnyway" for one in rules["spread"]["over"])
 
 

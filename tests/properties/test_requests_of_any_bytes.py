@@ -19,7 +19,7 @@ from tests.shared.reviews import CLUSTER, InProcess, admission, patched, pod, po
 
 _FACTS = load_facts([CLUSTER])
 #: One door for each mode, shared by all examples: it must outlive them anyway.
-_DOORS = [InProcess([policy(mode=mode)], _FACTS) for mode in ("Enforce", "Warn", "DryRun")]
+_DOORS = [InProcess([policy(mode=mode)], _FACTS) for mode in ("Enforce", "Mutate", "Warn", "DryRun")]
 _QUICK = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 scalars = st.one_of(

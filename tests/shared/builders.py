@@ -9,7 +9,7 @@ from gpugate.policies.cluster.node_shapes import NodeShapeIndex
 from gpugate.policies.cluster.nodes import Node, NodeShape
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.engine import decide
-from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, BoundRules, Change, Decision, Phase
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, parse_policy
 from gpugate.policies.policy.profiles import OFFLINE
@@ -30,7 +30,7 @@ def container(name: str = "main", *, gpus: object = 1, memory: object = "64Gi", 
 def pod(*containers: Object, annotations: Object | None = None, **spec: Any) -> Object:
     metadata: Object = {"name": "p", "namespace": "team-a"}
     if annotations:
-        metadata["annotations"] = annotations
+        metadata["annotations"] = dict(annotations)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers), **spec}}
 
 
@@ -82,6 +82,11 @@ def bind(rules: Object | None = None, **spec: Any) -> tuple[BoundRule, ...]:
 
 def every_rule(mode: str = "Enforce") -> tuple[BoundRule, ...]:
     return bind(mode=mode)
+
+
+def texts(changes: Iterable[Change]) -> list[tuple[str, tuple[str, ...]]]:
+    """The rules and notes of ``changes``, without the modes, which say whether they are made."""
+    return [(change.rule, change.notes) for change in changes]
 
 
 def opened(

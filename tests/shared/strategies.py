@@ -365,7 +365,7 @@ def _own(root: Object) -> Object:
 def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
     """A random policy as its author writes it; all rules in ``mode`` where it is given."""
     rules: Object = {}
-    modes = [None, None, "Enforce", "Warn", "DryRun", "Disabled"] if mode is None else [None]
+    modes = [None, None, "Enforce", "Mutate", "Warn", "DryRun", "Disabled"] if mode is None else [None]
     settings = st.tuples(st.sampled_from(modes), st.sampled_from([None, "Warn", "Refuse"]))
     for stated, rule in zip(chosen(draw, len(RULES)), RULES, strict=True):
         if stated:
@@ -374,7 +374,7 @@ def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
             # Random limits of the size are far below any object, and none would be judged.
             params: Object = {} if rule.id == "object-size" else draw(params_of(rule))
             rules[rule.id] = params | {key: value for key, value in more.items() if value}
-    spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Warn", "DryRun"]))}
+    spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Mutate", "Warn", "DryRun"]))}
     spec["exemptions"] = {"rules": draw(st.sampled_from([[], ["*"], ["numa"]]))}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec}
 

@@ -1,7 +1,7 @@
 """Report denials: metrics, and an Event on the controller or the namespace.
 
 A refused object is never stored, so an Event about it could not be found: the Event is about the controller that created the
-object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
+object, or about the Namespace. Denials of rules in Warn and DryRun are reported as well, with another reason.
 
 Without a client certificate, only what the watch confirms becomes an Event: an admitted pod (`HeldEvents`). A refusal leaves
 nothing to confirm it by.
@@ -40,7 +40,7 @@ class _Subject(NamedTuple):
 
 
 class DenialReporter:
-    """Counts denials, real ones and those of DryRun, and emits Events about them."""
+    """Counts denials, real ones and those of Warn and DryRun, and emits Events about them."""
 
     def __init__(self, metrics: Metrics, events: EventSink | None = None, *, held: HeldEvents | None = None) -> None:
         """Prepare to emit ``events``; with ``held``, callers are not authenticated, and only confirmed Events are emitted."""
@@ -51,7 +51,7 @@ class DenialReporter:
     def report(self, endpoint: str, request: Request, response: AdmissionResponse, decision: Decision | None) -> None:
         """Report the denials of one answered review.
 
-        Nothing is reported twice: /validate never sees what /mutate refuses, and denials of DryRun are reported at /validate only,
+        Nothing is reported twice: /validate never sees what /mutate refuses, and rehearsed ones are reported at /validate only,
         which sees every object in its final form.
         """
         findings = decision.findings if decision is not None else ()
@@ -63,9 +63,12 @@ class DenialReporter:
             self._emit(REFUSED, subject, note, request, allowed=False)
         would = [finding for finding in findings if finding.would_refuse] if endpoint == "validate" else []
         if would:
-            self._metrics.refused({judged.rule for judged in would}, Mode.DRY_RUN, dry_run=request.dry_run)
-            subject = _dry_run_subject(request, stored=response.allowed)
-            note = f"dry run: gpugate would refuse {subject.title}: {_describe(would)}"
+            silent = {judged.rule for judged in would if judged.severity is Severity.DRYRUN}
+            told = {judged.rule for judged in would if judged.severity is not Severity.DRYRUN}
+            self._metrics.refused(silent, Mode.DRY_RUN, dry_run=request.dry_run)
+            self._metrics.refused(told, Mode.WARN, dry_run=request.dry_run)
+            subject = _rehearsal_subject(request, stored=response.allowed)
+            note = f"{'' if told else 'dry run: '}gpugate would refuse {subject.title}: {_describe(would)}"
             self._emit(WOULD_REFUSE, subject, note, request, allowed=response.allowed)
 
     def _emit(self, reason: str, subject: _Subject, note: str, request: Request, *, allowed: bool) -> None:
@@ -105,8 +108,8 @@ def _requester(request: Request) -> _Subject:
     return _controller(request) or _namespace(request)
 
 
-def _dry_run_subject(request: Request, *, stored: bool) -> _Subject:
-    """Return the object for an Event of DryRun: the controller, whose pods share one Event, else the object."""
+def _rehearsal_subject(request: Request, *, stored: bool) -> _Subject:
+    """Return the object for an Event of Warn or DryRun: the controller, whose pods share one Event, else the object."""
     if request.operation == "UPDATE" or not stored:
         return _requester(request)
     return _controller(request) or _itself(request) or _namespace(request)

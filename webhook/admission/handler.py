@@ -90,7 +90,7 @@ class AdmissionHandler:
             return None
         except MalformedError as error:
             problem = f"gpugate cannot read {_title(request)}: {error}"
-            response, decision = undecided(problem, refuse=self._enforces(request)), None
+            response, decision = undecided(problem, self._strongest_mode(request)), None
         except RecursionError:
             message = "the object is nested too deeply"
             raise BadRequestError(message, reason="depth") from None
@@ -126,7 +126,8 @@ class AdmissionHandler:
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._record_in_flight(self._ledger, request, workload, timeout)
         shown = decision if self._name_filter is None else self._name_filter.filtered(decision, snapshot)
-        return build_response(_title(request), shown, bound.named), decision
+        response = build_response(_title(request), shown, bound.named, quiet=bound.warnings, announce=workload.controller() is None)
+        return response, decision
 
     def _discovered(self, snapshot: ClusterSnapshot, *, may_wait: bool, since: float | None) -> ClusterSnapshot:
         """Return ``snapshot``, without the cluster's kinds if these were not read just now: a kind may have come since.
@@ -151,11 +152,11 @@ class AdmissionHandler:
         if admitted is not None:
             ledger.admit(str(uid), admitted, timeout)
 
-    def _enforces(self, request: Request) -> bool:
-        """Return whether any rule is enforced in the request's namespace."""
+    def _strongest_mode(self, request: Request) -> Mode:
+        """Return the strongest mode of any rule in the request's namespace; DryRun if none applies."""
         snapshot, policies = self._state.in_force
         bound = policies.bind(snapshot.namespace_labels(request.namespace), {})
-        return any(rule.mode is Mode.ENFORCE for rule in bound)
+        return min((rule.mode for rule in bound), key=list(Mode).index, default=Mode.DRY_RUN)
 
     def _failed_review(self, endpoint: str, request: Request, error: Exception) -> AdmissionResponse:
         """Return the response for a failure of gpugate itself: /mutate allows, /validate refuses."""
@@ -164,9 +165,10 @@ class AdmissionHandler:
         self._log.error("review failed", uid=request.uid, endpoint=endpoint, traceback=trace)
         problem = (
             f"gpugate failed on {_title(request)} ({type(error).__name__}): an error in gpugate, not in the object. "
-            "Report it with the object, and set the mode of the policy to Warn until it is fixed."
+            "Report it with the object, and set the mode of the policy to Mutate until it is fixed."
         )
-        return undecided(problem, refuse=endpoint == "validate" and self._enforces(request))
+        mode = self._strongest_mode(request)
+        return undecided(problem, mode if endpoint == "validate" else mode.at_most(Mode.MUTATE))
 
     def _account(
         self, endpoint: str, request: Request, response: AdmissionResponse, decision: Decision | None, seconds: float

@@ -28,8 +28,8 @@ _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_reviews": ("Admission reviews answered.", ("endpoint", "kind", "operation", "outcome")),
     "gpugate_findings": ("Findings by rule and severity.", ("rule", "severity")),
-    "gpugate_refusals": ("Reviews that a rule refused, or would refuse in DryRun.", ("rule", "mode", "dry_run")),
-    "gpugate_changes": ("Objects that a rule changed, or would change in DryRun.", ("rule", "mode")),
+    "gpugate_refusals": ("Reviews that a rule refused, or would refuse in Warn or DryRun.", ("rule", "mode", "dry_run")),
+    "gpugate_changes": ("Objects that a rule changed, or would change in Warn or DryRun.", ("rule", "mode")),
     "gpugate_unjudged_objects": ("Objects that were not judged, since they are over a limit of object-size.", ("reason",)),
     "gpugate_rule_failures": ("Rules that failed on an object.", ("rule",)),
     "gpugate_bad_requests": ("Requests whose body is not a review.", ("reason",)),
@@ -96,7 +96,7 @@ class Metrics(Collector):
             key = tuple([change.rule for change in decision.changes])
             self._combinations[key] = self._combinations.get(key, 0) + 1
         for change in decision.would_change:
-            self._count("gpugate_changes", change.rule, "dryrun")
+            self._count("gpugate_changes", change.rule, change.mode.value.lower())
         for finding in decision.findings:
             self._count("gpugate_findings", finding.rule, finding.severity.value)
             if finding.rule == object_size.RULE.id and finding.finding.reason in object_size.REASONS:
@@ -105,7 +105,7 @@ class Metrics(Collector):
             self._count("gpugate_rule_failures", failure.rule)
 
     def refused(self, rules: Iterable[str], mode: Mode, *, dry_run: bool) -> None:
-        """Count a review that ``rules`` refused, or in DryRun would refuse; ``dry_run`` is the request's dryRun."""
+        """Count a review that ``rules`` refused, or in Warn or DryRun would refuse; ``dry_run`` is the request's dryRun."""
         for rule in rules:
             self._count("gpugate_refusals", rule, mode.value, "true" if dry_run else "false")
 

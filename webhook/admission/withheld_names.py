@@ -72,7 +72,7 @@ def _finding_without(finding: Finding, nodes: frozenset[str]) -> Finding:
 
 
 def _changes_without(changes: list[Change], nodes: frozenset[str]) -> list[Change]:
-    return [Change(change.rule, tuple([_without(note, nodes) for note in change.notes])) for change in changes]
+    return [change._replace(notes=tuple([_without(note, nodes) for note in change.notes])) for change in changes]
 
 
 def _node_names(shapes: tuple[NodeShape, ...]) -> frozenset[str]:

@@ -31,7 +31,7 @@ class Compared(NamedTuple):
 def compare(before: Iterable[AuditedWorkload], after: Iterable[AuditedWorkload], *, as_if_enforced: bool = False) -> list[Compared]:
     """Compare each workload of ``after`` with ``before``: two audits of the same objects.
 
-    Items of rules in DryRun do not count, unless ``as_if_enforced``: then they count on both sides.
+    Items of rules in Warn and DryRun do not count, unless ``as_if_enforced``: then they count on both sides.
     """
     old = {workload.key: workload for workload in before}
     return [_compare(old.get(workload.key), workload, as_if_enforced=as_if_enforced) for workload in after]

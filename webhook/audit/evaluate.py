@@ -1,6 +1,7 @@
 """Evaluate existing workloads: run the engine on each as if it were re-created now.
 
-Rules in DryRun run as in Enforce, so that the result is exactly what enforcing would do. Each item has the mode of its rule.
+Rules in Warn and DryRun run as if their policy were enforced, so that the result is exactly what enforcing would do. Each item has
+the mode of its rule.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,7 +73,7 @@ def evaluate(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
     in_git, team = is_gitops_managed(root), _team(workload, context)
     belongs = belongs_to(workload, bound, context.snapshot, team)
     request = requested_exemption(workload)
-    enforced = [rule._replace(mode=Mode.ENFORCE) if rule.mode is Mode.DRY_RUN else rule for rule in bound]
+    enforced = [rule._replace(mode=rule.forecast) if rule.mode.is_rehearsed else rule for rule in bound]
     decision = decide(workload, enforced, context.snapshot, remember=False, now=context.now)
     items = _items(decision, {rule.rule.id: rule for rule in bound})
     owner = target.owner
@@ -126,7 +127,7 @@ def _items(decision: Decision, bound: Mapping[str, BoundRule]) -> tuple[Item, ..
 
 def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect, reason: str, message: str, remedy: str = "") -> Item:
     # The engine itself has findings, too, about exemptions.
-    policy, mode = (_policy_of(bound[rule]), bound[rule].mode) if rule in bound else ("", Mode.WARN)
+    policy, mode = (_policy_of(bound[rule]), bound[rule].mode) if rule in bound else ("", Mode.MUTATE)
     return Item(rule, policy, mode, effect, reason, "", cut(message, _MAX_LENGTH), cut(remedy, _MAX_LENGTH))
 
 

@@ -26,8 +26,8 @@ class Item(NamedTuple):
     """One finding or change of one rule for one workload.
 
     Attributes:
-        mode: mode of the rule: in DryRun the effect is what enforcing would do, in Enforce or Warn what re-creating the workload
-            would do.
+        mode: mode of the rule: in Warn and DryRun the effect is what enforcing would do, in Enforce and Mutate what re-creating
+            the workload would do.
         reason: reason of the finding; ``Changed`` for a change.
         path: the field, ``spec.template.spec.containers[0]``; empty for the whole object.
     """
@@ -43,8 +43,8 @@ class Item(NamedTuple):
 
     @property
     def rehearsed(self) -> bool:
-        """Return whether the rule is in DryRun, so that the item has no effect yet."""
-        return self.mode is Mode.DRY_RUN
+        """Return whether the rule is in Warn or DryRun, so that the item has no effect yet."""
+        return self.mode.is_rehearsed
 
 
 def most_severe(items: Iterable[Item]) -> Effect | None:

@@ -1,6 +1,6 @@
 """Add up an audit: workloads and accelerators by effect, in total and by rule, team, namespace and policy, and held devices.
 
-A rule in DryRun is *rehearsed*: its items have no effect yet. A rule in Enforce or Warn is *in force*: its items are what
+A rule in Warn or DryRun is *rehearsed*: its items have no effect yet. A rule in Enforce or Mutate is *in force*: its items are what
 re-creating the workload would do. Both are also counted apart, each workload once by its most severe effect, so that the numbers
 of a row add up.
 """
@@ -17,6 +17,8 @@ from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item, Us
 from gpugate.webhook.audit.ownership import OWNER
 from gpugate.webhook.kube.types import JsonObject
 
+_REHEARSED: Final = frozenset(mode.value for mode in Mode if mode.is_rehearsed)
+
 
 @dataclass(slots=True)
 class Totals:
@@ -27,8 +29,8 @@ class Totals:
         refused_accelerators: those of workloads that are, or would be, refused.
         changed: workloads that are, or would be, changed and not refused.
         effects: workloads by every effect of any rule on them.
-        rehearsed: workloads by most severe effect of rules in DryRun.
-        in_force: workloads by most severe effect of rules in Enforce and Warn.
+        rehearsed: workloads by most severe effect of rules in Warn and DryRun.
+        in_force: workloads by most severe effect of rules in Enforce and Mutate.
         refused_rehearsed: accelerators of workloads that enforcing would refuse.
         refused_in_force: accelerators of workloads that rules in force would refuse.
     """
@@ -143,7 +145,7 @@ def figures_of(audit: Audit) -> Figures:
         teams=teams,
         namespaces=_most_affected_first(totals_by(audit.workloads, lambda workload: workload.namespace)),
         exempt=sum(1 for workload in audit.workloads if workload.exemption is not None and workload.exemption.state == "active"),
-        rehearsing=bool(total.rehearsed) or any(mode == Mode.DRY_RUN.value for _, mode in bound),
+        rehearsing=bool(total.rehearsed) or any(mode in _REHEARSED for _, mode in bound),
         forcing=bool(total.in_force),
     )
 
@@ -166,6 +168,12 @@ def modes_of(audit: Audit) -> dict[str, list[str]]:
         rule: sorted(names, key=lambda name: (strictest.index(name) if name in strictest else len(strictest), name))
         for rule, names in modes.items()
     }
+
+
+def rehearsed_among(modes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the modes of rules that are only rehearsed, the strictest first; ``modes`` is from :func:`modes_of`."""
+    present = {mode for names in modes.values() for mode in names}
+    return [mode.value for mode in Mode if mode.is_rehearsed and mode.value in present]
 
 
 class DeviceLine(NamedTuple):

@@ -93,7 +93,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
     ] = None,
     as_if_enforced: Annotated[
         bool,
-        typer.Option("--as-if-enforced", help="With --compare: count rules in DryRun as if they were enforced, on both sides."),
+        typer.Option(
+            "--as-if-enforced", help="With --compare: count rules in Warn and DryRun as if they were enforced, on both sides."
+        ),
     ] = False,
     cluster: options.ClusterFiles = None,
     kubeconfig: options.Kubeconfig = None,
@@ -116,7 +118,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Report what the policies would change or refuse in existing workloads, by rule, team and namespace.
 
-    Rules in DryRun count as if they were enforced. Nothing is written to the cluster.
+    Rules in Warn and DryRun count as if they were enforced. Nothing is written to the cluster.
 
     Exit code 0: no workload would be refused (with --compare: newly refused); 1: some would; 2: an input is unusable.
     """

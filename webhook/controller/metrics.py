@@ -55,7 +55,7 @@ def audit_families(audit_loop: AuditLoop) -> Iterator[Metric]:
     yield _filled(outcomes, Counter(workload.outcome for workload in audit.workloads))
     findings = GaugeMetricFamily(
         "gpugate_audit_findings",
-        "Workloads by rule, effect and mode; in DryRun the effect is what enforcing would do.",
+        "Workloads by rule, effect and mode; in Warn and DryRun the effect is what enforcing would do.",
         labels=["rule", "effect", "mode"],
     )
     counts: Counter[tuple[str, str, str]] = Counter()

@@ -52,7 +52,7 @@ class PodGroupReconciler:
 
     Attributes:
         states: number of gangs with a PodGroup of gpugate (``owned``) or of another owner (``foreign``), that would get one if
-            the rule were not in DryRun (``would create``), whose kind is not served (``not served``), or that get none
+            the rule were not in Warn or DryRun (``would create``), whose kind is not served (``not served``), or that get none
             for a reason of their own (``none``).
     """
 

@@ -30,7 +30,7 @@ class ReviewEntry:
         before: the object as read; None for an unreadable one.
         after: the object after the rules' changes; the same as ``before`` if nothing changed or it was refused.
         patch: JSON Patch from ``before`` to ``after``.
-        would_change: changes that rules in DryRun would make.
+        would_change: changes that rules in Warn and DryRun would make.
         note: why a document was skipped or is invalid.
         policies: the policies that decided it, as ``name@generation``.
     """
@@ -98,7 +98,9 @@ class ReviewEntry:
             "findings": [finding_as_json(finding) for finding in self.findings],
         }
         if self.would_change:
-            entry["wouldChange"] = [{"rule": change.rule, "notes": list(change.notes)} for change in self.would_change]
+            entry["wouldChange"] = [
+                {"rule": change.rule, "mode": change.mode.value, "notes": list(change.notes)} for change in self.would_change
+            ]
         if self.note:
             entry["note"] = self.note
         return entry

@@ -79,7 +79,7 @@ def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> No
         console.print(Text(f"    {change.rule}: {shown('; '.join(change.notes))}", style="cyan"), soft_wrap=True)
     for change in entry.would_change:
         would = shown("; ".join(change.notes))
-        console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
+        console.print(Text(f"    {change.rule} (mode {change.mode.value}) would: {would}", style="blue"), soft_wrap=True)
     for finding in entry.findings if entry.outcome is not Outcome.INVALID else ():
         text = Text("    ")
         text.append(finding.severity.value.ljust(8), style=_SEVERITY_STYLES[finding.severity])

@@ -288,6 +288,6 @@ RULE = Rule(
     reads=frozenset({"annotations", "image", "imagePullPolicy"}),
     writes=frozenset({"image", "imagePullPolicy"}),
     documentation=__doc__,
-    default_max_mode=Mode.WARN,
+    default_max_mode=Mode.MUTATE,
     default_mode_reason="Some teams use moving tags on purpose, and only they know which registries they trust.",
 )

@@ -171,6 +171,6 @@ RULE = Rule(
     check=check,
     needs=frozenset({"usage"}),
     documentation=__doc__,
-    default_max_mode=Mode.WARN,
+    default_max_mode=Mode.MUTATE,
     default_mode_reason="Each team decides what counts as idle, and an audit without Prometheus reports nothing.",
 )

@@ -235,7 +235,7 @@ RULE = Rule(
         {"affinity", "annotations", "image", "nodeName", "nodeSelector", "priorityClassName", "serviceAccountName", "tolerations"}
     ),
     documentation=__doc__,
-    default_max_mode=Mode.WARN,
+    default_max_mode=Mode.MUTATE,
     default_mode_reason=(
         "The owner of a cluster decides whether pods without accelerators may use the idle CPUs of accelerator nodes."
     ),

@@ -21,7 +21,7 @@ from gpugate.policies.rules.registry import BY_ID
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.recorded_edits import ANNOTATION
-from tests.shared.builders import bind, container, decided, every_rule, node, opened, pod, reasons, templated
+from tests.shared.builders import bind, container, decided, every_rule, node, opened, pod, reasons, templated, texts
 
 _BAD = pod(
     container(memory="96Gi", volumeMounts=None)
@@ -35,16 +35,17 @@ def test_dryrun_changes_nothing_and_reports_what_enforce_then_does() -> None:
     assert rehearsed == _BAD
     assert (dry.patch, dry.changes, dry.refused) == ([], [], False)
     assert real.patch
-    assert dry.would_change == real.changes
+    assert texts(dry.would_change) == texts(real.changes)
+    assert {change.mode for change in dry.would_change} == {Mode.DRY_RUN}
     assert [one.finding for one in dry.findings] == [one.finding for one in real.findings]
     assert {one.severity for one in dry.findings} == {Severity.DRYRUN}
     assert real.refused
     assert real.would_change == []
 
 
-def test_warn_makes_the_same_changes_and_refuses_nothing() -> None:
+def test_mutate_makes_the_same_changes_and_refuses_nothing() -> None:
     warned, done = clone(_BAD), clone(_BAD)
-    warn, real = decided(warned, every_rule("Warn")), decided(done, every_rule("Enforce"))
+    warn, real = decided(warned, every_rule("Mutate")), decided(done, every_rule("Enforce"))
     assert warned == done
     assert warn.patch == real.patch
     assert not warn.refused
@@ -229,7 +230,7 @@ def _broken(mode: Mode, *, mutate: Any = no_edits, check: Any = no_edits) -> Bou
 
 
 @pytest.mark.parametrize("where", ["mutate", "check"])
-@pytest.mark.parametrize(("mode", "severity"), [(Mode.ENFORCE, "deny"), (Mode.WARN, "warn"), (Mode.DRY_RUN, "dryrun")])
+@pytest.mark.parametrize(("mode", "severity"), [(Mode.ENFORCE, "deny"), (Mode.MUTATE, "warn"), (Mode.DRY_RUN, "dryrun")])
 def test_a_rule_that_breaks_refuses_or_passes_by_its_mode_and_is_counted(mode: Mode, severity: str, where: str) -> None:
     root = pod(container())
     bound = [_broken(mode, **{where: _raises}), *bind({"tolerations": {}})]
@@ -259,11 +260,11 @@ def test_a_malformed_object_is_no_broken_rule() -> None:
     ("level", "mode", "severity"),
     [
         (Level.DENY, Mode.ENFORCE, "deny"),
-        (Level.DENY, Mode.WARN, "warn"),
+        (Level.DENY, Mode.MUTATE, "warn"),
         (Level.DENY, Mode.DRY_RUN, "dryrun"),
         (Level.WARN, Mode.ENFORCE, "warn"),
         (Level.UNKNOWN, Mode.ENFORCE, "unknown"),
-        (Level.UNKNOWN, Mode.WARN, "unknown"),
+        (Level.UNKNOWN, Mode.MUTATE, "unknown"),
         (Level.UNKNOWN, Mode.DRY_RUN, "dryrun"),
     ],
 )
@@ -302,7 +303,7 @@ def test_a_refusal_that_rests_on_facts_out_of_date_is_not_known_and_says_how_old
 
 def test_what_is_not_known_is_refused_where_the_policy_says_so_and_the_rule_enforces() -> None:
     snapshot = replace(snapshot_from_objects([node("n")]), stale={"nodes": 1})
-    for mode, wanted in ((Mode.ENFORCE, Severity.DENY), (Mode.WARN, Severity.UNKNOWN), (Mode.DRY_RUN, Severity.DRYRUN)):
+    for mode, wanted in ((Mode.ENFORCE, Severity.DENY), (Mode.MUTATE, Severity.UNKNOWN), (Mode.DRY_RUN, Severity.DRYRUN)):
         bound = [one._replace(deny_on_unknown=True, mode=mode) for one in every_rule()]
         decision = decided(_too_large(), bound, snapshot=snapshot)
         assert {one.severity for one in decision.findings if one.finding.reason == "NeverFits"} == {wanted}

@@ -74,9 +74,16 @@ def test_a_template_that_nobody_had_to_change_gets_no_record() -> None:
     assert "annotations" not in root["metadata"]
 
 
-def test_pods_get_no_record() -> None:
+def test_the_edits_of_a_pod_are_recorded_once() -> None:
     root = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container()]}}
     assert decided(root, _BEFORE).patch
+    assert {op[1] for op in recorded(root)} >= {"/spec/tolerations", "/spec/volumes"}
+    assert decided(root, _BEFORE).patch == []
+
+
+def test_a_pod_that_nobody_had_to_change_gets_no_record() -> None:
+    root = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "cpu"}]}}
+    assert decided(root, _BEFORE).patch == []
     assert "annotations" not in root["metadata"]
 
 

@@ -39,15 +39,15 @@ def test_a_policy_for_everything_binds_every_rule_in_every_namespace() -> None:
 
 
 def test_a_rule_counts_where_it_is_bound_in_one_namespace_at_least() -> None:
-    found = _reach(policy("all", mode="Enforce"), policy("team", priority=1, match=_selects("a"), mode="Warn"))
-    assert found["team"] == (1, _modes("Warn"), ())
+    found = _reach(policy("all", mode="Enforce"), policy("team", priority=1, match=_selects("a"), mode="Mutate"))
+    assert found["team"] == (1, _modes("Mutate"), ())
     assert found["all"] == (3, _modes("Enforce"), ("team",))
 
 
 def test_a_policy_behind_others_for_every_rule_binds_none() -> None:
-    found = _reach(policy("b", mode="Enforce"), policy("a", mode="Warn"), policy("top", priority=3, rules={"numa": {}}))
+    found = _reach(policy("b", mode="Enforce"), policy("a", mode="Mutate"), policy("top", priority=3, rules={"numa": {}}))
     assert found["b"] == (3, "", ("a", "top"))
-    assert found["a"] == (3, _modes("Warn", "numa"), ("top",))
+    assert found["a"] == (3, _modes("Mutate", "numa"), ("top",))
 
 
 def test_a_policy_for_some_objects_alone_leaves_the_others_to_the_next() -> None:
@@ -55,7 +55,7 @@ def test_a_policy_for_some_objects_alone_leaves_the_others_to_the_next() -> None
     found = _reach(
         policy("next", rules={"numa": {}}),
         policy("some", priority=1, match=some, rules={"numa": {}}),
-        policy("same", match=some, rules={"numa": {"mode": "Warn"}}),
+        policy("same", match=some, rules={"numa": {"mode": "Mutate"}}),
     )
     assert found == {"some": (3, "1 Enforce", ()), "next": (3, "1 Enforce", ()), "same": (3, "", ("some",))}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,10 +38,12 @@ def test_the_default_policy_binds_every_rule_in_its_mode_or_the_strongest_that_t
 
 
 def test_the_weaker_of_two_modes() -> None:
-    assert Mode.ENFORCE.at_most(Mode.WARN) is Mode.WARN
-    assert Mode.DRY_RUN.at_most(Mode.WARN) is Mode.DRY_RUN
-    assert Mode.WARN.at_most(Mode.DISABLED) is Mode.DISABLED
-    assert Mode.WARN.at_most(Mode.ENFORCE) is Mode.WARN
+    order = [Mode.ENFORCE, Mode.MUTATE, Mode.WARN, Mode.DRY_RUN, Mode.DISABLED]
+    for strong, weak in pairwise(order):
+        assert strong.at_most(weak) is weak.at_most(strong) is weak
+    assert Mode.DRY_RUN.at_most(Mode.MUTATE) is Mode.DRY_RUN
+    assert Mode.MUTATE.at_most(Mode.DISABLED) is Mode.DISABLED
+    assert Mode.MUTATE.at_most(Mode.ENFORCE) is Mode.MUTATE
 
 
 def test_a_rule_that_is_no_more_than_a_habit_says_why() -> None:
@@ -48,8 +51,8 @@ def test_a_rule_that_is_no_more_than_a_habit_says_why() -> None:
 
 
 def test_a_policy_without_a_mode_binds_only_the_rules_that_it_names() -> None:
-    one = policy(rules={"queue": {"required": True}, "numa": {"mode": "Warn"}, "gang": None})
-    assert _modes(one) == {"numa": "Warn by test", "queue": "Enforce by test"}
+    one = policy(rules={"queue": {"required": True}, "numa": {"mode": "Mutate"}, "gang": None})
+    assert _modes(one) == {"numa": "Mutate by test", "queue": "Enforce by test"}
 
 
 def test_a_rules_own_mode_goes_before_the_policys() -> None:
@@ -62,12 +65,12 @@ def test_a_rules_own_mode_goes_before_the_policys() -> None:
 def test_the_highest_priority_wins_then_the_first_name_rule_by_rule() -> None:
     modes = _modes(
         policy("low", mode="Enforce"),
-        policy("b", priority=5, rules={"numa": {"mode": "Warn"}, "queue": {"mode": "Warn"}}),
+        policy("b", priority=5, rules={"numa": {"mode": "Mutate"}, "queue": {"mode": "Mutate"}}),
         policy("a", priority=5, rules={"queue": {"mode": "DryRun"}}),
         policy("negative", priority=-1, mode="Disabled"),
     )
     assert modes["queue"] == "DryRun by a"
-    assert modes["numa"] == "Warn by b"
+    assert modes["numa"] == "Mutate by b"
     assert modes["gang"] == "Enforce by low"
 
 
@@ -137,9 +140,9 @@ def test_settings_reach_the_rule() -> None:
 
 def test_nulls_count_as_left_out_as_they_do_for_the_apiserver() -> None:
     parsed = parse_policy(
-        _object(mode="Warn", match=None, exemptions=None, priority=None, rules={"numa": {"mode": None, "alignedNodes": None}})
+        _object(mode="Mutate", match=None, exemptions=None, priority=None, rules={"numa": {"mode": None, "alignedNodes": None}})
     )
-    assert parsed == policy("p", profile=DEFAULT, mode="Warn", rules={"numa": {}})
+    assert parsed == policy("p", profile=DEFAULT, mode="Mutate", rules={"numa": {}})
     assert parse_policy({**_object(), "spec": None}) == policy("p", profile=DEFAULT)
     assert parse_policy(_object(rules=None)) == policy("p", profile=DEFAULT)
 
@@ -148,7 +151,7 @@ def test_nulls_count_as_left_out_as_they_do_for_the_apiserver() -> None:
     ("spec", "texts"),
     [
         ({"mod": "Enforce"}, ["spec.mod: there is no such field"]),
-        ({"mode": "Off"}, ["spec.mode", "'Enforce', 'Warn', 'DryRun' or 'Disabled'"]),
+        ({"mode": "Off"}, ["spec.mode", "'Enforce', 'Mutate', 'Warn', 'DryRun' or 'Disabled'"]),
         ({"mode": False}, ["spec.mode", "'Disabled'"]),
         ({"rules": {"shm": {}}}, ["spec.rules.shm: there is no such field"]),
         ({"rules": {"shared_memory": {}}}, ["spec.rules.shared_memory: there is no such field"]),

@@ -141,7 +141,7 @@ def test_what_a_rule_in_dryrun_would_refuse_is_told_as_such_and_asks_nobody_to_a
 
 
 def test_what_only_warns_or_changes_is_no_event() -> None:
-    assert told(admission(owned()), mode="Warn") == []
+    assert told(admission(owned()), mode="Mutate") == []
     assert told(admission(pod(uid=UID))) == []
     assert told(admission(pod(uid=UID)), mode="DryRun") == []
 

@@ -206,7 +206,7 @@ def test_neither_does_the_answer_to_a_malformed_object() -> None:
 
 
 def test_a_warning_holds_no_line_break_even_between_the_fatal_words() -> None:
-    door = InProcess([policy(mode="Warn")])
+    door = InProcess([policy(mode="Mutate")])
     obj = pod(annotations={"gpugate.io/gang-size": "is\nimmutable\x00\x1b[31m"})
     named = pod()
     named["spec"]["containers"][0]["name"] = "is\nimmutable\x9b"
@@ -219,7 +219,7 @@ def test_a_warning_holds_no_line_break_even_between_the_fatal_words() -> None:
 
 
 def test_warnings_are_few_and_short() -> None:
-    door = InProcess([policy(mode="Warn")])
+    door = InProcess([policy(mode="Mutate")])
     obj = pod()
     bad = {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/" + "x" * 3000: 1}}}
     obj["spec"]["containers"] = [{"name": f"c{number}" + "n" * 3000, "image": "i", **bad} for number in range(60)]
@@ -257,7 +257,7 @@ def test_audit_annotations_have_valid_keys_and_are_short() -> None:
     obj = overcommitted_pod()
     spec = obj["spec"]["containers"][0]
     obj["spec"]["containers"] = [{**spec, "name": f"c{number}"} for number in range(100)]
-    for mode in ("Enforce", "Warn", "DryRun"):
+    for mode in ("Enforce", "Mutate", "Warn", "DryRun"):
         for endpoint in ENDPOINTS:
             audit = InProcess([policy(mode=mode)]).ask(admission(obj), endpoint).get("auditAnnotations", {})
             assert audit, (mode, endpoint)
@@ -267,10 +267,9 @@ def test_audit_annotations_have_valid_keys_and_are_short() -> None:
                 assert 0 < len(text) <= 512
 
 
-def test_every_mutation_is_an_audit_annotation_and_no_warning() -> None:
+def test_every_mutation_is_an_audit_annotation() -> None:
     response = InProcess().ask(admission(pod()))
     assert {"tolerations", "host-memory", "numa", "shared-memory"} <= set(response["auditAnnotations"])
-    assert "warnings" not in response
 
 
 def test_dryrun_mode_changes_nothing_and_records_what_it_would_do() -> None:
@@ -291,8 +290,8 @@ def test_without_any_policy_the_default_runs_in_dryrun() -> None:
     assert door.ask(admission(overcommitted_pod()), "validate")["allowed"]
 
 
-def test_warn_mode_changes_and_warns_and_never_refuses() -> None:
-    door = InProcess([policy(mode="Warn")])
+def test_mutate_changes_and_warns_and_never_refuses() -> None:
+    door = InProcess([policy(mode="Mutate")])
     assert patch_of(door.ask(admission(pod())))
     response = door.ask(admission(overcommitted_pod()), "validate")
     assert response["allowed"]
@@ -360,7 +359,7 @@ async def ask_app(door: InProcess, endpoint: str) -> tuple[int, bytes, str]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("mode", ["Enforce", "Warn", "DryRun"])
+@pytest.mark.parametrize("mode", ["Enforce", "Mutate", "Warn", "DryRun"])
 async def test_a_rule_that_breaks_refuses_in_enforce_alone_is_counted_and_logged(broken_rule: str, mode: str) -> None:
     door = InProcess([policy(mode=mode)])
     status, body, exposition = await ask_app(door, broken_rule)
@@ -371,7 +370,7 @@ async def test_a_rule_that_breaks_refuses_in_enforce_alone_is_counted_and_logged
         assert "tolerations" in response["status"]["message"]
         assert "an error in gpugate, not in the object" in response["status"]["message"]
         assert "the rule is broken" not in response["status"]["message"]
-    assert bool(response.get("warnings")) == (mode == "Warn")
+    assert bool(response.get("warnings")) == (mode in {"Mutate", "Warn"})
     assert counted(exposition, 'gpugate_rule_failures_total{rule="tolerations"}') == 1
     (line,) = [one for one in door.lines if one["message"] == "rule failed"]
     assert (line["level"], line["uid"], line["rule"]) == ("error", "broken", "tolerations")
@@ -383,7 +382,7 @@ def test_the_other_rules_still_act_beside_a_broken_one(monkeypatch: pytest.Monke
     rules = tuple(replace(rule, mutate=boom) if rule.id == "tolerations" else rule for rule in RULES)
     monkeypatch.setattr(binding, "RULES", rules)
     obj = pod()
-    response = InProcess([policy(mode="Warn")]).ask(admission(obj))
+    response = InProcess([policy(mode="Mutate")]).ask(admission(obj))
     after = patched(obj, response)
     assert "tolerations" not in after["spec"]
     assert after["spec"]["volumes"]
@@ -402,22 +401,23 @@ async def test_an_error_outside_of_the_rules_is_answered_too(
     assert status == 200
     response = well_formed(body)
     assert response["allowed"] == allowed
-    assert ("warnings" in response) == allowed
+    assert ("warnings" in response) == (allowed and mode != "DryRun")
     assert "gpugate_rule_failures_total{" in exposition
     (line,) = [one for one in door.lines if one["message"] == "review failed"]
     assert line["uid"] == "broken"
     assert "BrokenError" in line["traceback"]
 
 
-@pytest.mark.parametrize(("mode", "allowed"), [("Enforce", False), ("Warn", True), ("DryRun", True)])
+@pytest.mark.parametrize(("mode", "allowed"), [("Enforce", False), ("Mutate", True), ("Warn", True), ("DryRun", True)])
 def test_a_malformed_object_is_refused_only_where_some_rule_may_refuse(mode: str, allowed: bool) -> None:
     obj = pod()
     obj["spec"]["containers"] = {"main": {}}
     for endpoint in ENDPOINTS:
         response = InProcess([policy(mode=mode)]).ask(admission(obj), endpoint)
         assert response["allowed"] == allowed
-        text = response["warnings"][0] if allowed else response["status"]["message"]
-        assert "spec.containers: must be a list, is a map" in text
+        assert ("warnings" in response) == (mode in {"Mutate", "Warn"})
+        text = response["status"]["message"] if not allowed else response.get("warnings", [""])[0]
+        assert "spec.containers: must be a list, is a map" in (text or response["auditAnnotations"]["undecided"])
 
 
 def test_a_policy_for_other_namespaces_leaves_this_one_alone() -> None:
@@ -431,11 +431,11 @@ def test_a_policy_for_other_namespaces_leaves_this_one_alone() -> None:
     assert not door.ask(admission(elsewhere, namespace="team-b"), "validate")["allowed"]
 
 
-def test_the_modes_are_the_four_that_the_documents_name() -> None:
-    assert {mode.value for mode in Mode} == {"Enforce", "Warn", "DryRun", "Disabled"}
+def test_the_modes_are_the_five_that_the_documents_name() -> None:
+    assert {mode.value for mode in Mode} == {"Enforce", "Mutate", "Warn", "DryRun", "Disabled"}
 
 
-@pytest.mark.parametrize("mode", ["Enforce", "Warn", "DryRun"])
+@pytest.mark.parametrize("mode", ["Enforce", "Mutate", "Warn", "DryRun"])
 def test_an_object_over_a_limit_is_counted_as_unjudged_once_for_each_limit(mode: str) -> None:
     door = InProcess([policy(mode=mode, rules={"object-size": {"volumes": 1, "tolerations": 1}})])
     obj = pod()

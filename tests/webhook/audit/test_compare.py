@@ -80,7 +80,7 @@ def bound(mode: str = "Enforce", **settings: object) -> Policy:
 
 
 def test_policies_that_differ_in_mode() -> None:
-    assert compared(bound("Warn"), bound("Enforce")).verdict is ComparisonOutcome.NEWLY_REFUSED
+    assert compared(bound("Mutate"), bound("Enforce")).verdict is ComparisonOutcome.NEWLY_REFUSED
     assert compared(bound("Enforce"), bound("DryRun")).verdict is ComparisonOutcome.FREED
     assert compared(bound("DryRun"), bound("Enforce"), as_if_enforced=True).verdict is ComparisonOutcome.SAME
 

@@ -35,7 +35,7 @@ def effects(found: AuditedWorkload, rule: str) -> list[tuple[Effect, Mode]]:
 
 @pytest.mark.parametrize(
     ("mode", "effect"),
-    [("Enforce", Effect.REFUSE), ("DryRun", Effect.REFUSE), ("Warn", Effect.WARN)],
+    [("Enforce", Effect.REFUSE), ("DryRun", Effect.REFUSE), ("Mutate", Effect.WARN)],
 )
 def test_what_would_be_refused_is_said_by_the_mode_of_the_rule(mode: str, effect: Effect) -> None:
     found = one(GREEDY, only("host-memory", mode))

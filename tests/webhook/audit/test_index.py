@@ -51,7 +51,7 @@ def test_only_what_changed_is_judged_again() -> None:
 
 def test_another_policy_counts_when_everything_is_judged_anew() -> None:
     books = books_of(overcommitted_pod(uid="u"), policies=[policy(mode=None, rules={"host-memory": {"mode": "Enforce"}})])
-    warning = AuditContext(PolicySet([policy(mode=None, rules={"host-memory": {"mode": "Warn"}})]), EMPTY_SNAPSHOT)
+    warning = AuditContext(PolicySet([policy(mode=None, rules={"host-memory": {"mode": "Mutate"}})]), EMPTY_SNAPSHOT)
     assert judged(books, context=warning) == []
     assert books.workloads()[0].outcome == "refuse"
     assert judged(books, everything=True, context=warning) == ["greedy"]

@@ -192,7 +192,7 @@ def test_times_are_those_of_every_policy_that_binds_the_rule() -> None:
     other = policy("other", rules={"host-memory": {}}, mode=None)
     short = policy("short", rules={"idle": {"idleFor": "10m"}}, mode=None)
     assert idle_times(PolicySet([off, other])) == default
-    assert idle_times(PolicySet([short]), PolicySet([policy(mode="Warn")])).windows == (600, 3600, MONTH)
+    assert idle_times(PolicySet([short]), PolicySet([policy(mode="Mutate")])).windows == (600, 3600, MONTH)
 
 
 def test_options_for_prometheus_need_its_address(tmp_path: Path) -> None:

@@ -252,9 +252,9 @@ def test_without_any_policy_the_default_holds_in_dryrun() -> None:
 
 def test_a_policy_that_turns_bad_keeps_its_last_good_self_in_force() -> None:
     made = Fixture(POLICIES)
-    made.store.replaced(POLICIES, [policy("mine", mode="Warn"), policy("other")])
+    made.store.replaced(POLICIES, [policy("mine", mode="Mutate"), policy("other")])
     made.store.changed(POLICIES, "MODIFIED", policy("mine", generation=2, mode="Loud"))
-    assert made.modes() == {"mine": Mode.WARN, "other": Mode.ENFORCE}
+    assert made.modes() == {"mine": Mode.MUTATE, "other": Mode.ENFORCE}
     (line,) = made.lines
     assert line["level"] == "error"
     assert line["last"] is True
@@ -265,24 +265,24 @@ def test_a_policy_that_turns_bad_keeps_its_last_good_self_in_force() -> None:
 
 def test_a_bad_policy_survives_a_relist_as_its_last_good_self() -> None:
     made = Fixture(POLICIES)
-    made.store.replaced(POLICIES, [policy("mine", mode="Warn")])
+    made.store.replaced(POLICIES, [policy("mine", mode="Mutate")])
     made.store.replaced(POLICIES, [policy("mine", mode="Loud")])
     made.store.replaced(POLICIES, [policy("mine", mode="Louder")])
-    assert made.modes() == {"mine": Mode.WARN}
+    assert made.modes() == {"mine": Mode.MUTATE}
 
 
 def test_a_policy_that_was_never_good_is_no_policy_and_stops_no_other() -> None:
     made = Fixture(POLICIES)
-    made.store.replaced(POLICIES, [policy("bad", rules={"numma": {}}), policy("good", mode="Warn")])
-    assert made.modes() == {"good": Mode.WARN}
+    made.store.replaced(POLICIES, [policy("bad", rules={"numma": {}}), policy("good", mode="Mutate")])
+    assert made.modes() == {"good": Mode.MUTATE}
     (line,) = made.lines
     assert (line["level"], line["last"]) == ("error", False)
     assert made.state.not_ready == ""
     made.store.changed(POLICIES, "DELETED", policy("good"))
     assert made.modes() == {"default": Mode.DRY_RUN}
     made.store.changed(POLICIES, "DELETED", policy("bad"))
-    made.store.changed(POLICIES, "ADDED", policy("bad", mode="Warn"))
-    assert made.modes() == {"bad": Mode.WARN}
+    made.store.changed(POLICIES, "ADDED", policy("bad", mode="Mutate"))
+    assert made.modes() == {"bad": Mode.MUTATE}
 
 
 def test_a_policy_without_a_usable_name_harms_nobody() -> None:

@@ -22,7 +22,7 @@ def gpu_policy(name: str = "p", **spec: Any) -> Json:
 
 
 STRICT = gpu_policy(mode="Enforce")
-MILD = gpu_policy(mode="Warn")
+MILD = gpu_policy(mode="Mutate")
 BROKEN = gpu_policy("broken", mode="Sometimes")
 
 

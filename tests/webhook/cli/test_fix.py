@@ -166,7 +166,7 @@ def test_what_a_policy_does_not_enforce_is_not_written(tmp_path: Path, file: Pat
 
 
 def test_what_a_policy_warns_of_is_written(tmp_path: Path, file: Path) -> None:
-    policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"mode": "Warn"}}
+    policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"mode": "Mutate"}}
     assert fix(file, "--check", "--policy", put(tmp_path, "policy.json", policy)).exit_code == 1
 
 

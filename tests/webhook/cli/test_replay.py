@@ -65,7 +65,7 @@ def write_policy(path: Path, **spec: Any) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("mode", ["Enforce", "Warn", "DryRun"])
+@pytest.mark.parametrize("mode", ["Enforce", "Mutate", "Warn", "DryRun"])
 def test_every_example_is_answered_the_same_by_the_same_policy_and_facts(tmp_path: Path, mode: str) -> None:
     snapshot = load_facts([CLUSTER])
     chosen = load_policies([POLICY]) if mode == "Enforce" else [policy(mode=mode)]

@@ -227,7 +227,7 @@ async def during(stand: Stand, change: Callable[[], object]) -> None:
 async def test_a_policy_that_comes_during_a_round_is_not_named_for_what_another_judged() -> None:
     stand = Stand()
     found = []
-    await during(stand, lambda: stand.state.publish(policies=[bound("Warn", generation=2)]))
+    await during(stand, lambda: stand.state.publish(policies=[bound("Mutate", generation=2)]))
     async with stand.running():
         await stand.next(0)
         assert stand.audit_loop.latest is not None

@@ -225,7 +225,7 @@ async def test_in_dry_run_nothing_is_made_and_it_is_said_once() -> None:
 
 
 async def test_warn_makes_it_and_disabled_does_not() -> None:
-    for mode, writes in (("Warn", ["POST"]), ("Disabled", [])):
+    for mode, writes in (("Mutate", ["POST"]), ("Disabled", [])):
         stand = _Stand(mode)
         stand.index.update(_PLACE, _job())
         await stand.observe()

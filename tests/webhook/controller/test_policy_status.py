@@ -132,7 +132,7 @@ async def test_a_good_policy_is_ready_and_says_what_it_binds() -> None:
 async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be_in_force() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
     await cluster.gather()
-    newer = {**gpu_policy(generation=2, mode="Warn"), "status": cluster.status()}
+    newer = {**gpu_policy(generation=2, mode="Mutate"), "status": cluster.status()}
     cluster.objects["p"] = newer | {"metadata": {**newer["metadata"], "resourceVersion": "7"}}
     cluster.store.changed(POLICIES, "MODIFIED", reducer_for(POLICIES)(cluster.objects["p"]))
     assert await cluster.writer.write()
@@ -152,7 +152,7 @@ async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be
             "binds nothing: its namespaceSelector selects no namespace.",
         ),
         (
-            [gpu_policy(mode="Enforce"), gpu_policy("high", mode="Warn", priority=1)],
+            [gpu_policy(mode="Enforce"), gpu_policy("high", mode="Mutate", priority=1)],
             "binds nothing: for each of its rules another policy has precedence (high).",
         ),
     ],
@@ -215,7 +215,7 @@ async def test_a_bad_policy_is_stalled_and_the_last_good_generation_stays_in_for
     assert cluster.condition()["lastTransitionTime"] == "2026-01-02T00:00:00Z"
     assert [one[1] for one in cluster.reason_and_message] == ["Warning", "Warning"]
 
-    cluster.apply(gpu_policy(generation=4, mode="Warn"))
+    cluster.apply(gpu_policy(generation=4, mode="Mutate"))
     await cluster.gather()
     assert [one["type"] for one in cluster.status()["conditions"]] == ["Ready"]
     assert (cluster.condition()["status"], cluster.status()["generationInForce"]) == ("True", 4)
@@ -330,12 +330,12 @@ async def test_a_policy_made_anew_under_its_name_does_not_inherit_what_was_in_fo
 
 @pytest.mark.asyncio
 async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -> None:
-    bad = {"mode": "Enforce", "rules": {"numa": {"newField": 1}, "new-rule": {}, "gang": {"mode": "Warn"}}}
+    bad = {"mode": "Enforce", "rules": {"numa": {"newField": 1}, "new-rule": {}, "gang": {"mode": "Mutate"}}}
     cluster = Cluster(gpu_policy(generation=5, **bad))
     await cluster.gather()
     assert cluster.condition()["message"].endswith("Generation 5 is in force without new-rule, numa.")
     modes = [rule.default_max_mode for rule in RULES if rule.id not in {"numa", "gang"}]
-    counts = f"{modes.count(Mode.ENFORCE)} Enforce, {modes.count(Mode.WARN) + 1} Warn, 1 Disabled"
+    counts = f"{modes.count(Mode.ENFORCE)} Enforce, {modes.count(Mode.MUTATE) + 1} Warn, 1 Disabled"
     assert (cluster.status()["generationInForce"], cluster.status()["rules"]) == (5, counts)
     bound = {one.rule.id: one.mode.value for one in cluster.state.in_force.policies.bind({}, {})}
     assert "numa" not in bound

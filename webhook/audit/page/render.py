@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from gpugate.policies.findings import Mode
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, most_severe
 from gpugate.webhook.audit.ownership import divisions_of
@@ -33,7 +34,7 @@ from gpugate.webhook.audit.page.sections import (
     stocks_of,
 )
 from gpugate.webhook.audit.page.tiles import share
-from gpugate.webhook.audit.totals import figures_of, modes_of
+from gpugate.webhook.audit.totals import figures_of, modes_of, rehearsed_among
 
 #: Largest size of the list of workloads in bytes; further workloads are counted, not listed.
 WORKLOADS_BUDGET: Final = 10_000_000
@@ -66,10 +67,12 @@ def render(audit: Audit) -> bytes:
     environment = _environment()
     figures = figures_of(audit)
     groups = list(_groups(audit, environment))
+    modes = modes_of(audit)
     text = environment.get_template("page.html").render(
         audit=audit,
         figures=figures,
-        modes=modes_of(audit),
+        modes=modes,
+        rehearsed=rehearsed_among(modes) or [Mode.DRY_RUN.value],
         titles={rule: BY_ID[rule].title for rule in figures.rules if rule in BY_ID},
         teams=list(islice(figures.teams.items(), MOST_LINES)),
         namespaces=list(islice(figures.namespaces.items(), MOST_LINES)),
@@ -173,7 +176,7 @@ def _label(workload: AuditedWorkload) -> str:
 
 
 def _effect_label(effect: str, *, would: bool) -> str:
-    """Return the name of an effect: ``would refuse`` in DryRun."""
+    """Return the name of an effect: ``would refuse`` in Warn and DryRun."""
     if effect in {"unknown", "exempt"}:
         return effect
     verbs: Mapping[str, str] = {"refuse": "refuses", "change": "changes", "warn": "warns"}

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from gpugate.policies.findings import Mode
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.model import (
@@ -165,5 +166,5 @@ def rules_by_mode(policy: PolicyLine) -> list[tuple[str, list[str]]]:
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for rule, mode in policy.modes:
         groups[mode].append(rule)
-    known = ("Enforce", "Warn", "DryRun", "Disabled")
+    known = tuple(mode.value for mode in Mode)
     return sorted(groups.items(), key=lambda pair: (known.index(pair[0]) if pair[0] in known else len(known), pair[0]))

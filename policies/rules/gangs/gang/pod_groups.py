@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_groups import MANAGED_BY, MANAGER, GroupKey, PodGroup
-from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.gangs.gang import GANG_NAME, Gang, declared_size, gang_of, group_of, invalid_size, min_count, min_size
 from gpugate.policies.gangs.status import is_over
@@ -70,7 +69,7 @@ class PodGroupPlan(NamedTuple):
 
     Attributes:
         wanted: the PodGroup that the workload needs; None if gpugate creates none.
-        dry_run: whether the rule is in DryRun, so that gpugate only reports the PodGroup that it would create.
+        dry_run: whether the rule is in Warn or DryRun, so that gpugate only reports the PodGroup that it would create.
         why_not: why a gang gets none, for people; empty if it gets one, or is no gang.
         create: whether to create a missing PodGroup; otherwise gpugate only corrects an existing one.
     """
@@ -107,7 +106,7 @@ def plan(workload: Workload, gang_rule: BoundRule | None) -> PodGroupPlan:
     params = _creating_params(gang_rule)
     if gang_rule is None or params is None or invalid_size(workload) is not None:
         return NOTHING
-    dry_run = gang_rule.mode is Mode.DRY_RUN
+    dry_run = gang_rule.mode.is_rehearsed
     workload.parallel_jobs_are_gangs = params.jobs == "Parallel"
     gang = gang_of(workload)
     if gang is None:
@@ -219,7 +218,7 @@ def plan_together(members: Sequence[Workload], gang_rule: BoundRule | None) -> P
     params, key = _creating_params(gang_rule), group_of(first.pod_sets[0])
     if gang_rule is None or params is None or key is None:
         return NOTHING
-    dry_run = gang_rule.mode is Mode.DRY_RUN
+    dry_run = gang_rule.mode.is_rehearsed
     if key.system != params.scheduler and not (dry_run and key.system == "gpugate"):
         return NOTHING
     present = [pod for pod in members if "deletionTimestamp" not in pod.metadata() and not _has_ended(pod)]

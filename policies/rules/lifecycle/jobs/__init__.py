@@ -96,6 +96,6 @@ RULE = Rule(
         }
     ),
     documentation=__doc__,
-    default_max_mode=Mode.WARN,
+    default_max_mode=Mode.MUTATE,
     default_mode_reason="The owners of a job decide how long it may run and how often it may fail.",
 )

@@ -115,6 +115,6 @@ RULE = Rule(
     documentation=__doc__,
     applied_at_pods=True,
     trigger_annotations=KEYS,
-    default_max_mode=Mode.WARN,
+    default_max_mode=Mode.MUTATE,
     default_mode_reason="Each team decides whether to risk work to save money, and pods already select spot nodes by hand.",
 )

@@ -89,7 +89,7 @@ RULE = Rule(
     ),
     writes=frozenset({"securityContext"}),
     documentation=__doc__,
-    default_max_mode=Mode.WARN,
+    default_max_mode=Mode.MUTATE,
     default_mode_reason=(
         "Clusters with RDMA or their own runtimes need some of the settings that it finds, so a policy has to allow them first."
     ),

@@ -65,7 +65,7 @@ EVERY = [
     workload(
         "a", item(Effect.EXEMPT, reason="Exempt"), item(Effect.CHANGE, mode=Mode.ENFORCE, reason="Changed", path="", remedy="")
     ),
-    workload("b", item(Effect.UNKNOWN), item(Effect.REFUSE), item(Effect.WARN, mode=Mode.WARN)),
+    workload("b", item(Effect.UNKNOWN), item(Effect.REFUSE), item(Effect.WARN, mode=Mode.MUTATE)),
     workload("c", item(Effect.REFUSE, mode=Mode.ENFORCE), team="vision", uid=""),
     workload("d", item(Effect.WARN, policy="", rule="exemption")),
     workload("clean"),
@@ -110,7 +110,7 @@ def test_a_result_names_its_workload_policy_team_and_place() -> None:
         (Effect.REFUSE, Mode.DRY_RUN, "would be refused: limit"),
         (Effect.REFUSE, Mode.ENFORCE, "refused: limit"),
         (Effect.CHANGE, Mode.DRY_RUN, "would be changed: limit"),
-        (Effect.CHANGE, Mode.WARN, "changed: limit"),
+        (Effect.CHANGE, Mode.MUTATE, "changed: limit"),
         (Effect.WARN, Mode.DRY_RUN, "limit"),
         (Effect.UNKNOWN, Mode.ENFORCE, "limit"),
     ],

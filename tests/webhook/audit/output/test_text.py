@@ -111,7 +111,7 @@ def test_each_workload_that_a_rule_has_something_to_say_of_is_told_with_its_fix(
 
 
 def test_what_the_engine_says_of_its_own_accord_names_no_mode() -> None:
-    found = workload("w", item(Effect.WARN, policy="", mode=Mode.WARN, rule="exemption", path="", remedy="", message="names 'x'"))
+    found = workload("w", item(Effect.WARN, policy="", mode=Mode.MUTATE, rule="exemption", path="", remedy="", message="names 'x'"))
     assert "  warn    exemption: names 'x'\n" in printed(audit(found))
 
 

@@ -213,7 +213,7 @@ def test_rules_stand_in_the_order_of_the_catalogue_and_those_without_findings_ar
 
 
 def test_a_workload_counts_by_the_gravest_and_what_is_in_force_is_counted_apart() -> None:
-    said = (item(4), item(0), item(6), item(8, Mode.WARN)._replace(effect=Effect.WARN))
+    said = (item(4), item(0), item(6), item(8, Mode.MUTATE)._replace(effect=Effect.WARN))
     figures = figures_of(only(*said, devices=8))
     assert dict(figures.all.rehearsed) == {"refuse": 1}
     assert dict(figures.all.in_force) == {"change": 1}

@@ -37,7 +37,7 @@
     team: { "": "no team" },
     namespace: { "": "none named" },
   };
-  const MODES = ["DryRun", "in-force", "Enforce", "Warn"];
+  const MODES = ["rehearsed", "in-force", "Enforce", "Mutate", "Warn", "DryRun"];
   const thin = (count) => String(count).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
   const several = (count, one, many) => `${thin(count)} ${count === 1 ? one : many}`;
 
@@ -77,7 +77,9 @@
     const textOf = (one) => (one.text ??= one.row.textContent.toLowerCase());
 
     // The modes that a filter's value stands for.
-    const inMode = (mode, wanted) => wanted === undefined || mode === wanted || (wanted === "in-force" && mode !== "DryRun");
+    const isRehearsed = (mode) => mode === "Warn" || mode === "DryRun";
+    const inMode = (mode, wanted) =>
+      wanted === undefined || mode === wanted || wanted === (isRehearsed(mode) ? "rehearsed" : "in-force");
 
     // The gravest that the wanted rule in the wanted mode says of a workload; "clean" where nothing is wanted and nothing said.
     const outcomeOf = (one, rule, mode) => {
