@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from gpugate.policies.findings import Severity
+from gpugate.policies.findings import Mode, Severity
 from gpugate.webhook.admission.response import sentence, strip_immutable_words
 from gpugate.webhook.files.yaml import dump
 from gpugate.webhook.review.entry import Outcome, ReviewEntry
@@ -79,7 +79,8 @@ def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> No
         console.print(Text(f"    {change.rule}: {shown('; '.join(change.notes))}", style="cyan"), soft_wrap=True)
     for change in entry.would_change:
         would = shown("; ".join(change.notes))
-        console.print(Text(f"    {change.rule} (mode {change.mode.value}) would: {would}", style="blue"), soft_wrap=True)
+        mode = "dry run" if change.mode is Mode.DRY_RUN else change.mode.value.lower()
+        console.print(Text(f"    {change.rule} ({mode}) would: {would}", style="blue"), soft_wrap=True)
     for finding in entry.findings if entry.outcome is not Outcome.INVALID else ():
         text = Text("    ")
         text.append(finding.severity.value.ljust(8), style=_SEVERITY_STYLES[finding.severity])

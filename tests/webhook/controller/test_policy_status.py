@@ -140,7 +140,7 @@ async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be
     cluster.store.publish()
     assert await cluster.writer.write()
     assert cluster.condition()["observedGeneration"] == 2
-    assert f"{BOUND} Warn" in cluster.condition()["message"]
+    assert f"{BOUND} Mutate" in cluster.condition()["message"]
 
 
 @pytest.mark.parametrize(
@@ -335,11 +335,11 @@ async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -
     await cluster.gather()
     assert cluster.condition()["message"].endswith("Generation 5 is in force without new-rule, numa.")
     modes = [rule.default_max_mode for rule in RULES if rule.id not in {"numa", "gang"}]
-    counts = f"{modes.count(Mode.ENFORCE)} Enforce, {modes.count(Mode.MUTATE) + 1} Warn, 1 Disabled"
+    counts = f"{modes.count(Mode.ENFORCE)} Enforce, {modes.count(Mode.MUTATE) + 1} Mutate, 1 Disabled"
     assert (cluster.status()["generationInForce"], cluster.status()["rules"]) == (5, counts)
     bound = {one.rule.id: one.mode.value for one in cluster.state.in_force.policies.bind({}, {})}
     assert "numa" not in bound
-    assert (bound["gang"], bound["queue"]) == ("Warn", "Enforce")
+    assert (bound["gang"], bound["queue"]) == ("Mutate", "Enforce")
 
 
 @pytest.mark.parametrize("spec", [{"mode": "Loud", "rules": {"numa": {"x": 1}}}, {"match": {"selector": {}}, "mode": "Enforce"}])
