@@ -8,12 +8,15 @@ pods with ``TopologyAffinityError``, and their controllers create new ones again
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape, NodeTopology
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.workloads.container import EPHEMERAL, INIT
 from gpugate.policies.workloads.pod_set import PodSet
+
+#: Policies of a Topology Manager that admits a pod only if its resources are aligned.
+REQUIRES_ALIGNMENT: Final = frozenset({"single-numa-node", "restricted"})
 
 
 class NumaRequest(NamedTuple):
@@ -74,7 +77,7 @@ def _zones_for(zones: Sequence[int], amount: int) -> int:
 def refusal(pods: PodSet, shape: NodeShape, cpus: Mapping[int, int] | None) -> str:
     """Return why kubelets of ``shape`` always reject the pod, with the amounts; empty if that is uncertain."""
     topology = shape.topology
-    if topology is None or len(topology.zones) < 2 or topology.policy not in {"single-numa-node", "restricted"}:
+    if topology is None or len(topology.zones) < 2 or topology.policy not in REQUIRES_ALIGNMENT:
         return ""
     for request in _requests_of(pods, topology.scope, cpus):
         by_zone = {name: zones for name in sorted(request.amounts) if (zones := _by_zone(shape, name)) is not None}

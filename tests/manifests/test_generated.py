@@ -169,7 +169,7 @@ def test_text_is_plain_where_nobody_looks() -> None:
     text = run()
     assert "\x1b" not in text
     assert "host-memory: " in text
-    assert "  nodeReserve (number) = 0.1: " in text
+    assert "  maxSize (quantity) = 16Gi: " in text
 
 
 def test_json_has_defaults_as_values() -> None:

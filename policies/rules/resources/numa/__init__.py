@@ -7,8 +7,8 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 - Guaranteed quality of service, for pods whose author asks for it by the annotation `gpugate.io/numa: aligned` (of the object or
   its pod template), or for all if the policy says `guaranteed: Always`: in every container, init containers and sidecars too,
   requests are raised to the limits and CPU to whole cores; a container with accelerators and no CPU gets the policy's figure, or
-  its accelerators' share of the nodes in reach if these agree. Other pods stay as they are stated, with a warning that says what
-  keeps the kubelet from aligning them.
+  its accelerators' share of the nodes in reach if these agree. Other pods stay as they are stated; on nodes whose kubelets are
+  known to align, a warning says what keeps the kubelet from aligning them.
 - Nothing is raised if one container lacks a limit; if Git or Kueue forbid a change; if a node shape in reach, a ResourceQuota or
   the quota of the Kueue queue would hold fewer of these pods than before; if the pod would exceed a LimitRange; if other
   accelerators of the node would become unusable; or if a memory request would grow by more than the policy's ratio. The warning

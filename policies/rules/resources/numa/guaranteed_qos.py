@@ -25,7 +25,7 @@ from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroo
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.node_selection import NodeCandidates
-from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
+from gpugate.policies.scheduling.numa import REQUIRES_ALIGNMENT, exclusive_cpus, refusal
 from gpugate.policies.scheduling.pods_per_node import fewer_pods
 from gpugate.policies.workloads.container import EPHEMERAL, LONGEST_NAME, Container
 from gpugate.policies.workloads.metadata import annotation_for
@@ -261,6 +261,9 @@ def check_guaranteed(workload: Workload, pods: PodSet, shapes: Sequence[NodeShap
         return None
     if is_asked(workload, pods, params):
         return _obstacle(pods, *_targets(pods, shapes, params), shapes, params)
+    if not any(shape.topology is not None and shape.topology.policy in REQUIRES_ALIGNMENT for shape in shapes):
+        # Nobody asked for alignment, and no node is known to do it.
+        return None
     targets, missing = _targets(pods, shapes, None)
     below = [f"{pods.containers[target.at].name} {_difference(target)}" for target in targets if not target.is_met]
     if any(target.lowers for target in targets) or not (below or missing):
