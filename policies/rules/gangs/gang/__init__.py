@@ -2,9 +2,14 @@
 
 ## What it does
 
-A gang is a Job of several pods with accelerators (or a CronJob that creates such Jobs), all such pods of a Kubeflow job, JobSet,
-RayJob or Volcano Job together (master and workers are one gang), each group of a LeaderWorkerSet, or a workload or plain pod with
-the annotation `gpugate.io/gang-size`. A declared size may include or omit pods without accelerators and pods that start later.
+A gang is what its kind or its author declares to start together: all pods with accelerators of a Kubeflow job, JobSet, RayJob or
+Volcano Job (master and workers are one gang), each group of a LeaderWorkerSet, and any workload or plain pod with the annotation
+`gpugate.io/gang-size`. A declared size may include or omit pods without accelerators and pods that start later.
+
+A Job with several pods at once, also an indexed one, is most often a queue of work, whose pods run as there is room. It (or a
+CronJob that creates such Jobs) is a gang if it has an annotation of gpugate about gangs, Volcano's minimum member count or a pod
+group in its template, or if the policy sets `jobs: Parallel`. A gang has the pods that run at once: the `completions` if these
+are below the `parallelism`.
 
 gpugate writes what the policy's scheduler reads: Kueue's pod group label and total count on plain pods (Kueue admits a Job with a
 queue name as a whole); the pod group label of Coscheduling; Volcano's scheduler name and group annotation; the `schedulingGroup`
@@ -13,10 +18,10 @@ creates the PodGroups itself (Kubeflow, KubeRay, Volcano), its pods get no label
 gpugate's controller creates the named PodGroup (see the page about gangs), unless `podGroups: Leave` is set: then another tool
 creates it, and a Job under Volcano gets the minimum member count.
 
-It refuses a declared size that differs from the number of pods; `completions` that differ from `parallelism`; a minimum below the
-full size; a gang of a Deployment, ReplicaSet or DaemonSet, which start and replace pods one by one; accelerators per pod that
-leave a remainder on every node (3 of 8), unless the policy allows it; an UPDATE that makes a running gang smaller or larger, or
-changes its group or queue. A Job whose pods do not wait for each other sets `gpugate.io/gang-size: "1"`. A gang that can run with
+It refuses a declared size that differs from the number of pods; a minimum below the full size; a gang of a Deployment, ReplicaSet
+or DaemonSet, which start and replace pods one by one; an UPDATE that makes a running gang smaller or changes its group or queue.
+It warns about `completions` above the `parallelism`, and about accelerators per pod that leave a remainder on every node (3 of 8).
+A workload whose pods do not wait for each other sets `gpugate.io/gang-size: "1"`. A gang that can run with
 fewer pods sets `gpugate.io/gang-elastic: "true"`, the fewest pods in `gpugate.io/gang-min-size`, Kueue's
 `kueue.x-k8s.io/elastic-job: "true"`, or fields of its kind: `elasticPolicy.minReplicas`, or `minReplicas` of a Ray group with
 autoscaling.
@@ -34,7 +39,7 @@ are idle meanwhile. Three devices per pod on nodes of eight leave two on every n
 
 ## Example
 
-Before, with the coscheduling plugin: a Job `llm` with `completions: 4`, `parallelism: 4`. After:
+Before, with the coscheduling plugin: a Job `llm` with `parallelism: 4` and `gpugate.io/gang-size: "4"`. After:
 
 ```yaml
 spec:

@@ -11,11 +11,11 @@ It refuses a label that no node has, and a level that no flavor of the Kueue que
 It warns about a gang that may run on spot and on-demand nodes at once.
 
 Plain pods may have different requests, so a group that would be too large if all requested the same is a warning, unless they are
-known to; so is a Job that is not declared a gang and is in no queue, since its pods may run in turns. The rule refuses only what
-can never fit: the scheduler handles nodes that are full now. Nodes under repair, that start or that are being removed count as
-available. In every rule that reads the nodes, a refusal becomes a warning where new nodes may come: on nodes that Karpenter or
-GKE's queued provisioning create, in a Kueue queue with admission checks, and for a Job that another controller than Kubernetes'
-own runs (`spec.managedBy`).
+known to. So is a Job that declares no gang, since its pods may run in turns, unless Kueue must place them in one domain. The rule
+refuses only what can never fit: the scheduler handles nodes that are full now. Nodes under repair, that start or that are being
+removed count as available. In every rule that reads the nodes, a refusal becomes a warning where new nodes may come: if any node
+of the cluster has marks of Karpenter, the Cluster Autoscaler or GKE's provisioning, or the policy sets `autoscaler: Present`; in
+a Kueue queue with admission checks; and for a Job that another controller than Kubernetes' own runs (`spec.managedBy`).
 
 ## Why
 
