@@ -301,7 +301,7 @@ class _Run:
         self._guard = EditGuard(workload, at_source=context.at_source)
         self._draft = PatchBuilder(workload.root)
         self._decision = Decision(patch=self._draft.ops)
-        if parallel_jobs_are_gangs(bound):
+        if not workload.is_pod() and parallel_jobs_are_gangs(bound):
             workload.parallel_jobs_are_gangs = True
             if workload.transition is not None:
                 workload.transition.before.parallel_jobs_are_gangs = True
