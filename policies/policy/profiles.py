@@ -55,7 +55,9 @@ _BASELINE_1: Final = Profile(
             "vram": {"affinity": False},
             "queue": {"actions": _warns("QueueUnknown")},
             "host-memory": {
-                "actions": _warns("LimitMissing", "MemoryVolumesExceedLimit", "Overcommit", "SharedMemoryExceedsLimit")
+                "defaultLimits": "Never",
+                "missingLimit": "Warn",
+                "actions": _warns("MemoryVolumesExceedLimit", "Overcommit", "SharedMemoryExceedsLimit"),
             },
             "shared-memory": {"actions": _warns("NotMounted")},
             "gang": {
@@ -86,7 +88,13 @@ _RECOMMENDED_1: Final = Profile(
     "recommended",
     1,
     "Also fills in memory limits, aligns pods to NUMA zones, and refuses oversubscription and gangs that could start only in part.",
-    MappingProxyType({"gang": {"fragments": "Warn"}, "stranding": {"actions": _warns("StrandsAccelerators")}}),
+    MappingProxyType(
+        {
+            "gang": {"fragments": "Warn"},
+            "stranding": {"actions": _warns("StrandsAccelerators")},
+            "commitment": {"refuse": True},
+        }
+    ),
 )
 _STRICT_1: Final = Profile(
     "strict",
