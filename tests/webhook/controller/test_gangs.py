@@ -50,7 +50,13 @@ def _job() -> Object:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": "w", "namespace": "team-a", "uid": "job-1", "creationTimestamp": "2026-01-01T10:00:00Z"},
+        "metadata": {
+            "name": "w",
+            "namespace": "team-a",
+            "uid": "job-1",
+            "creationTimestamp": "2026-01-01T10:00:00Z",
+            "annotations": {"gpugate.io/gang-size": "2"},
+        },
         "spec": {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [container]}}},
     }
 
