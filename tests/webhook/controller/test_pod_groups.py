@@ -211,7 +211,9 @@ async def test_the_pod_group_of_a_job_of_that_name_before_is_not_its_own() -> No
 
 async def test_in_dry_run_nothing_is_made_and_it_is_said_once() -> None:
     stand = _Stand("DryRun")
-    stand.index.update(_PLACE, _job(group=""))
+    declared = _job(group="")
+    declared["metadata"]["annotations"] = {"gpugate.io/gang-size": "4"}
+    stand.index.update(_PLACE, declared)
     for _ in range(2):
         await stand.observe()
     assert stand.api.calls == []

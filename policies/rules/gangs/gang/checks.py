@@ -57,7 +57,8 @@ def check(workload: Workload, params: GangParams, snapshot: ClusterSnapshot) -> 
     if gang is None:
         return
     yield from _check_size(workload, gang)
-    yield from _check_completions(gang)
+    if has_its_size(workload, gang):
+        yield from _check_completions(gang)
     yield from check_minimum(workload, gang)
     yield from _check_start(workload, gang, params)
     if params.fragments != "Allow":
