@@ -52,7 +52,7 @@ _BASELINE_1: Final = Profile(
         {
             "object-size": {"mode": "Warn"},
             "accelerator-names": {"actions": _warns("UnservedName")},
-            "vram": {"affinity": False},
+            "vram": {"affinity": False, "noCardHolds": "Warn"},
             "queue": {"actions": _warns("QueueUnknown")},
             "host-memory": {
                 "defaultLimits": "Never",
@@ -61,21 +61,22 @@ _BASELINE_1: Final = Profile(
             },
             "shared-memory": {"actions": _warns("NotMounted")},
             "gang": {
-                "fragments": "Warn",
+                "fragments": "Allow",
                 "oneByOne": "Warn",
-                "actions": _warns(
-                    *("CompletionsNotParallelism", "GangNameMissing", "PartialStart", "Shrinks", "SizeMismatch"),
-                    *("SizeUnreadable", "Splits"),
-                ),
+                "actions": {
+                    "CompletionsNotParallelism": "Allow",
+                    **_warns("GangNameMissing", "PartialStart", "Shrinks", "SizeMismatch", "SizeUnreadable", "Splits"),
+                },
             },
             "gang-members": {
                 "priority": "Warn",
                 "actions": _warns(
-                    *("AsksDiffer", "GangOver", "GangRuns", "MixedCapacity", "OneTooMany", "PartialStart", "QueueDiffers"),
-                    "SizeDiffers",
+                    *("AsksDiffer", "GangOver", "GangRuns", "MixedCapacity", "NeverEnough", "OneTooMany", "PartialStart"),
+                    *("QueueDiffers", "SizeDiffers"),
                 ),
             },
-            "gang-packing": {"poolTooSmall": "Warn", "domainTooSmall": "Warn"},
+            "gang-packing": {"poolTooSmall": "Warn", "domainTooSmall": "Warn", "mixedCapacity": "Allow"},
+            "namespace-limits": {"gangInPart": "Warn"},
             "stranding": {"actions": _warns("StrandsAccelerators")},
             "commitment": {"actions": _warns("LimitAboveRatio")},
             "visible-devices": {
@@ -90,7 +91,6 @@ _RECOMMENDED_1: Final = Profile(
     "Also fills in memory limits, aligns pods to NUMA zones, and refuses oversubscription and gangs that could start only in part.",
     MappingProxyType(
         {
-            "gang": {"fragments": "Warn"},
             "stranding": {"actions": _warns("StrandsAccelerators")},
             "commitment": {"refuse": True},
         }
@@ -104,6 +104,7 @@ _STRICT_1: Final = Profile(
         {
             **{rule: {"mode": "Enforce"} for rule in ("images", "isolation", "jobs", "reserved-nodes", "spot")},
             "commitment": {"refuse": True},
+            "gang": {"fragments": "Deny", "actions": {"CompletionsNotParallelism": "Deny"}},
             "gang-packing": {"mixedCapacity": "Deny"},
             "visible-devices": {"imagesElsewhere": "Deny"},
         }

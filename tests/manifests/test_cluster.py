@@ -159,7 +159,7 @@ def test_limits_have_nothing_that_would_cut_a_gpu_container_down() -> None:
 def test_both_policies_parse_and_name_rules_that_there_are() -> None:
     policies = of_kind("policy", "GPUPolicy")
     assert [parse_policy(one).name for one in policies.values()] == ["everybody", "tenants"]
-    assert policies["everybody"]["spec"] == {"mode": "DryRun"}
+    assert policies["everybody"]["spec"] == {"profile": "recommended", "mode": "DryRun"}
     assert policies["tenants"]["spec"]["rules"].keys() <= {rule.id for rule in RULES}
     aligned = policies["tenants"]["spec"]["rules"]["numa"]["alignedNodes"]["key"]
     assert f"{aligned}=true" in (CLUSTER / "nodes" / "label-nodes.sh").read_text(encoding="utf-8")

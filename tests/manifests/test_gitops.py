@@ -64,7 +64,7 @@ def test_every_source_is_stated() -> None:
 def test_the_policy_parses_and_changes_nothing_yet() -> None:
     (policy,) = read(GITOPS / "policies" / "default.yaml")
     assert parse_policy(policy).name == "default"
-    assert policy["spec"] == {"mode": "DryRun"}
+    assert policy["spec"] == {"profile": "recommended", "mode": "DryRun"}
 
 
 def test_flux_checks_the_policy_that_there_is() -> None:

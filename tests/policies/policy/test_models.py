@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.binding import PolicySet, strongest_mode
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, default_policy, parse_policy
 from gpugate.policies.policy.profiles import DEFAULT
 from gpugate.policies.rules.registry import BY_ID, RULES
@@ -33,7 +33,7 @@ def test_each_rule_is_found_by_its_id() -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_the_default_policy_binds_every_rule_in_its_mode_or_the_strongest_that_the_rule_has_unnamed(mode: Mode) -> None:
     bound = PolicySet([default_policy(mode)]).bind({}, {})
-    wanted = [(rule, mode.at_most(rule.default_max_mode)) for rule in RULES]
+    wanted = [(rule, mode.at_most(strongest_mode(DEFAULT, rule))) for rule in RULES]
     assert [(one.rule, one.mode) for one in bound] == [pair for pair in wanted if pair[1] is not Mode.DISABLED]
 
 
