@@ -91,7 +91,9 @@ class Reviews:
 
     def __init__(self, mode: str = "Enforce", limits: Mapping[str, int] | None = None) -> None:
         spec: Object = {"mode": mode, "rules": {"object-size": {**(limits or {})}}}
-        policy = parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "all"}, "spec": spec})
+        policy = parse_policy(
+            {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "all"}, "spec": {"profile": "recommended", **spec}}
+        )
         objects = [
             item
             for document in YAML(typ="safe").load_all((EXAMPLES / "cluster.yaml").read_text(encoding="utf-8"))

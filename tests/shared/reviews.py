@@ -100,7 +100,7 @@ def patched(obj: Json, response: Json) -> Json:
 def policy(name: str = "default", *, generation: int = 0, **spec: Any) -> Policy:
     metadata = {"name": name, **({"generation": generation} if generation else {})}
     kind = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy"}
-    return parse_policy({**kind, "metadata": metadata, "spec": {"mode": "Enforce", **spec}})
+    return parse_policy({**kind, "metadata": metadata, "spec": {"profile": "recommended", "mode": "Enforce", **spec}})
 
 
 class InProcess:

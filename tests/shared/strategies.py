@@ -14,6 +14,7 @@ from gpugate.policies.kube.accelerators import LEGACY_GPU
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
+from gpugate.policies.policy.profiles import NAMES
 from gpugate.policies.rules.registry import RULES
 from tests.shared import shapes
 from tests.shared.maps import chosen, maps
@@ -375,6 +376,7 @@ def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
             params: Object = {} if rule.id == "object-size" else draw(params_of(rule))
             rules[rule.id] = params | {key: value for key, value in more.items() if value}
     spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Mutate", "Warn", "DryRun"]))}
+    spec["profile"] = draw(st.sampled_from(NAMES))
     spec["exemptions"] = {"rules": draw(st.sampled_from([[], ["*"], ["numa"]]))}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec}
 

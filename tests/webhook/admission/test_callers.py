@@ -25,7 +25,7 @@ COREDNS = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "coredns", "ui
 
 def with_mode(directory: Path, mode: str) -> str:
     file = directory / f"{mode}.json"
-    file.write_bytes(orjson.dumps({**POLICY, "spec": {"mode": mode}}))
+    file.write_bytes(orjson.dumps({**POLICY, "spec": {"profile": "recommended", "mode": mode}}))
     return str(file)
 
 

@@ -23,7 +23,11 @@ from tests.shared.reviews import admission, overcommitted_pod, pod
 _QUEUE = {"kind": "LocalQueue", "metadata": {"name": "train", "namespace": "team-a"}, "spec": {"clusterQueue": "all"}}
 _KUEUE = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "integrations": {"frameworks": ["pod"]}}
 _RULES = {"queue": {"mode": "Enforce"}, "host-memory": {"mode": "Enforce"}}
-_POLICIES = [parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "p"}, "spec": {"rules": _RULES}})]
+_POLICIES = [
+    parse_policy(
+        {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "p"}, "spec": {"profile": "recommended", "rules": _RULES}}
+    )
+]
 _QUEUED = pod("train", memory="64Gi", uid="u1", labels={"kueue.x-k8s.io/queue-name": "train"})
 
 

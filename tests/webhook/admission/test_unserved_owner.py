@@ -23,7 +23,11 @@ from gpugate.webhook.runtime.log import Log
 from tests.shared.reviews import admission, pod
 
 _RULES = {"queue": {"mode": "Enforce", "required": True}}
-_POLICIES = [parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "p"}, "spec": {"rules": _RULES}})]
+_POLICIES = [
+    parse_policy(
+        {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "p"}, "spec": {"profile": "recommended", "rules": _RULES}}
+    )
+]
 _GHOST = {"apiVersion": "example.com/v1", "kind": "Robot", "name": "r", "uid": "1", "controller": True}
 
 

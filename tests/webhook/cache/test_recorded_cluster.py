@@ -27,7 +27,7 @@ from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.runtime.log import Log
 from tests.shared.paths import ROOT
 
-POLICY = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "spec": {"mode": "Enforce"}}
+POLICY = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "spec": {"profile": "recommended", "mode": "Enforce"}}
 PATIENCE = 30.0
 
 

@@ -48,7 +48,7 @@ def node(name: str, *, gpus: int = 8, memory: str = "2Ti", version: str = "1", *
 
 
 def policy(name: str = "default", *, generation: int = 1, **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "generation": generation}, "spec": {"mode": "Enforce", **spec}}
+    return {"metadata": {"name": name, "generation": generation}, "spec": {"profile": "recommended", "mode": "Enforce", **spec}}
 
 
 class Counting(CurrentState):

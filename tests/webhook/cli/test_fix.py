@@ -160,13 +160,23 @@ def test_the_namespace_of_objects_that_state_none_can_be_given(tmp_path: Path) -
 
 @pytest.mark.parametrize("mode", ["DryRun", "Disabled"])
 def test_what_a_policy_does_not_enforce_is_not_written(tmp_path: Path, file: Path, mode: str) -> None:
-    policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"mode": mode}}
+    policy = {
+        "apiVersion": "gpugate.io/v1alpha1",
+        "kind": "GPUPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"profile": "recommended", "mode": mode},
+    }
     result = fix(file, "--check", "--policy", put(tmp_path, "policy.json", policy))
     assert (result.exit_code, result.stdout) == (0, "")
 
 
 def test_what_a_policy_warns_of_is_written(tmp_path: Path, file: Path) -> None:
-    policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"mode": "Mutate"}}
+    policy = {
+        "apiVersion": "gpugate.io/v1alpha1",
+        "kind": "GPUPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"profile": "recommended", "mode": "Mutate"},
+    }
     assert fix(file, "--check", "--policy", put(tmp_path, "policy.json", policy)).exit_code == 1
 
 

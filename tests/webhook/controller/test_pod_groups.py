@@ -52,7 +52,14 @@ class _Stand:
 
     def set_policy(self, mode: str) -> None:
         spec = {"rules": {"gang": {"mode": mode, "scheduler": "Coscheduling"}}}
-        policy = parse_policy({"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": spec})
+        policy = parse_policy(
+            {
+                "apiVersion": "gpugate.io/v1alpha1",
+                "kind": "GPUPolicy",
+                "metadata": {"name": "p"},
+                "spec": {"profile": "recommended", **spec},
+            }
+        )
         self.state.publish(policies=[policy])
 
     def show(self) -> None:
