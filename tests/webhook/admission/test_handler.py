@@ -268,7 +268,8 @@ def test_audit_annotations_have_valid_keys_and_are_short() -> None:
 
 
 def test_every_mutation_is_an_audit_annotation() -> None:
-    response = InProcess().ask(admission(pod()))
+    rules = {"host-memory": {"memoryPerAccelerator": "32Gi"}, "numa": {"guaranteed": "Always", "cpuPerAccelerator": 4}}
+    response = InProcess([policy(rules=rules)]).ask(admission(pod()))
     assert {"tolerations", "host-memory", "numa", "shared-memory"} <= set(response["auditAnnotations"])
 
 

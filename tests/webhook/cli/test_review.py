@@ -81,14 +81,20 @@ def test_it_ends_with_2_where_there_is_nothing_to_judge(put: Any, content: str) 
 
 
 def test_warnings_alone_refuse_nothing(put: Any) -> None:
-    policy = put("apiVersion: gpugate.io/v1alpha1\nkind: GPUPolicy\nmetadata: {name: mild}\nspec: {profile: recommended, mode: Mutate}\n", "policy.yaml")
+    policy = put(
+        "apiVersion: gpugate.io/v1alpha1\nkind: GPUPolicy\nmetadata: {name: mild}\nspec: {profile: recommended, mode: Mutate}\n",
+        "policy.yaml",
+    )
     result = review(put(overcommitted_pod()), "--policy", policy)
     assert result.exit_code == 0
     assert "warn    host-memory" in result.stdout
 
 
 def test_dryrun_changes_nothing_and_says_what_it_would_do(put: Any) -> None:
-    policy = put("apiVersion: gpugate.io/v1alpha1\nkind: GPUPolicy\nmetadata: {name: mild}\nspec: {profile: recommended, mode: DryRun}\n", "policy.yaml")
+    policy = put(
+        "apiVersion: gpugate.io/v1alpha1\nkind: GPUPolicy\nmetadata: {name: mild}\nspec: {profile: recommended, mode: DryRun}\n",
+        "policy.yaml",
+    )
     (entry,) = entries(put(overcommitted_pod()), "--policy", policy)
     assert (entry["outcome"], entry["patch"]) == ("clean", [])
     assert {"dryrun"} == {finding["severity"] for finding in entry["findings"]}
