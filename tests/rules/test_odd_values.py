@@ -9,7 +9,7 @@ import pytest
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.rules.lifecycle.environment.variables import replacement_for
-from tests.shared.builders import bind, container, decided, every_rule, node, pod
+from tests.shared.builders import bind, container, decided, every_rule, node, pod, reasons
 from tests.shared.caches import results_of
 from tests.shared.cases import shared_snapshot
 
@@ -72,3 +72,9 @@ def test_every_unknown_toleration_gets_its_finding_and_only_so_many_are_looked_u
     remedies = [judged.finding.remedy for judged in decision.findings if judged.finding.reason == "ToleratesNothing"]
     assert len(remedies) == 100
     assert sum(remedy.startswith("Write example.com/dedicated-team instead") for remedy in remedies) == 64
+
+
+def test_a_variable_that_a_container_states_many_times_is_one_finding() -> None:
+    env = [{"name": "CUDA_LAUNCH_BLOCKING", "value": "1"} for _ in range(100)]
+    found = reasons(decided(pod(container(env=env)), every_rule()))
+    assert [reason for rule, reason, _ in found if rule == "environment"] == ["DebuggingAid"]

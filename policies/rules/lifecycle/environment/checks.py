@@ -52,13 +52,18 @@ def check(workload: Workload, params: EnvironmentParams, snapshot: ClusterSnapsh
         for container in pods.containers:
             if "env" not in container.spec or container.role is EPHEMERAL:
                 continue
+            reported: set[str] = set()
             for at, entry in enumerate(mappings(container.spec, "env", container.path)):
                 name = entry.get("name")
-                if type(name) is not str or not has_known_prefix(name) or name in params.read:
+                if type(name) is not str or not has_known_prefix(name) or name in params.read or name in reported:
                     continue
+                # A container may state a variable many times; one finding is enough.
                 names.add(name)
                 if len(names) <= _MOST_NAMES or name in DEBUGGING_VARIABLES or name == CAPABILITIES:
-                    yield from _check_entry(pods, container, (*container.path, "env", at), entry, params, snapshot)
+                    findings = list(_check_entry(pods, container, (*container.path, "env", at), entry, params, snapshot))
+                    if findings:
+                        reported.add(name)
+                        yield from findings
 
 
 def _check_entry(

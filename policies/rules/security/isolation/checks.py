@@ -1,6 +1,7 @@
 """Findings of the rule `isolation`."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from pydantic.alias_generators import to_camel
@@ -123,7 +124,9 @@ def _by_context(container: Container, params: IsolationParams, who: str) -> Iter
             f"{who} is privileged, so it has every device of its node, including the GPUs of other pods",
             "Remove privileged: true, and add the capability IPC_LOCK if the pod uses RDMA.",
         )
-    beyond = ", ".join(name for name in added_capabilities(container) if name not in params.capabilities)
+    not_allowed = (name for name in added_capabilities(container) if name not in params.capabilities)
+    # A text of 200 characters shows no more than these.
+    beyond = ", ".join(sorted(set(islice(not_allowed, 100))))
     if beyond:
         yield Finding(
             "AddsCapabilities",

@@ -107,11 +107,11 @@ def is_privileged(container: Container) -> bool:
     return own_context(container).get("privileged") is True
 
 
-def added_capabilities(container: Container) -> list[str]:
-    """Return the capabilities that the container adds, sorted, without the prefix ``CAP_``."""
+def added_capabilities(container: Container) -> Iterator[str]:
+    """Yield the capabilities that the container adds, without the prefix ``CAP_``."""
     place = (*container.path, "securityContext")
     added = sequence(mapping(own_context(container), "capabilities", place), "add", (*place, "capabilities"))
-    return sorted({str(name).upper().removeprefix("CAP_") for name in added})
+    return (str(name).upper().removeprefix("CAP_") for name in added)
 
 
 def hardened(pods: PodSet, params: IsolationParams) -> list[Container]:
