@@ -31,7 +31,7 @@ DEBUGGING_VARIABLES: Final = {
 }
 _OFF: Final = frozenset({"", "0"})
 #: The most names that are compared in one workload: each comparison takes a third of a millisecond.
-_MOST_NAMES: Final = 256
+_MOST_NAMES: Final = 64
 #: Prefixes of extended resources for InfiniBand and RoCE; with EFA, NCCL uses another path, which stays on.
 _RDMA: Final = ("rdma/", "nvidia.com/hostdev", "openshift.io/")
 
