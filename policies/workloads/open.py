@@ -93,18 +93,20 @@ def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
 def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims, *, unread: bool) -> PodSet:
     path, template = source.path, source.template
     if source.place.resources is not None:
-        return _pod_set_of_resources(source, source.place.resources)
+        return _pod_set_of_resources(source, source.place.resources, unread=unread)
     spec = mapping(template, "spec", path)
     gpu_claims, slices = (_NO_CLAIMS, _NO_CLAIMS) if unread else _gpu_claims(spec, path, namespace, claims)
     return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source, unread=unread)
 
 
-def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
+def _pod_set_of_resources(source: PodSetSource, resources: Path, *, unread: bool) -> PodSet:
     """Return a pod set with one container that has the resources, for a kind without a pod template."""
     stated = source.template.get(str(resources[-1]))
+    maps = stated.values() if isinstance(stated, dict) else ()
+    unread = unread and sum(len(amounts) for amounts in maps if isinstance(amounts, dict)) > _MANY_RESOURCES
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
+        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source, unread=unread)
     except MalformedError as error:
         # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")
@@ -112,6 +114,8 @@ def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
+#: More names of resources than this are counted before they are read.
+_MANY_RESOURCES: Final = 1000
 
 
 def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) -> tuple[frozenset[str], frozenset[str]]:
